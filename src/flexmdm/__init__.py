@@ -1,0 +1,86 @@
+"""flexmdm: variable-length masked diffusion.
+
+The names below are imported when they are first used, so that ``import flexmdm`` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flexmdm.alignment import Alignment, align
+    from flexmdm.backbones import Denoiser, ImpossibleCanvas, Prediction
+    from flexmdm.canvas import Canvas, Prompt, Role, Template
+    from flexmdm.generation import Generation, Sampler, generate
+    from flexmdm.interpolants import FlexMDMInterpolant, InterpolantSample, sample_times
+    from flexmdm.objective import Likelihood, Loss, flexmdm_loss, likelihood
+    from flexmdm.oracle import FiniteDistribution, HiddenMarkovSource
+    from flexmdm.schedules import (
+        CosineSchedule,
+        GeometricSchedule,
+        LinearSchedule,
+        PolynomialSchedule,
+        Schedule,
+        SineSchedule,
+    )
+    from flexmdm.sequences import Ragged
+
+_HOME = {
+    "alignment": ["Alignment", "align"],
+    "backbones": ["Denoiser", "ImpossibleCanvas", "Prediction"],
+    "canvas": ["Canvas", "Prompt", "Role", "Template"],
+    "generation": ["Generation", "Sampler", "generate"],
+    "interpolants": ["FlexMDMInterpolant", "InterpolantSample", "sample_times"],
+    "objective": ["Likelihood", "Loss", "flexmdm_loss", "likelihood"],
+    "oracle": ["FiniteDistribution", "HiddenMarkovSource"],
+    "schedules": [
+        "CosineSchedule",
+        "GeometricSchedule",
+        "LinearSchedule",
+        "PolynomialSchedule",
+        "Schedule",
+        "SineSchedule",
+    ],
+    "sequences": ["Ragged"],
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "Alignment",
+    "Canvas",
+    "CosineSchedule",
+    "Denoiser",
+    "FiniteDistribution",
+    "FlexMDMInterpolant",
+    "Generation",
+    "GeometricSchedule",
+    "HiddenMarkovSource",
+    "ImpossibleCanvas",
+    "InterpolantSample",
+    "Likelihood",
+    "LinearSchedule",
+    "Loss",
+    "PolynomialSchedule",
+    "Prediction",
+    "Prompt",
+    "Ragged",
+    "Role",
+    "Sampler",
+    "Schedule",
+    "SineSchedule",
+    "Template",
+    "align",
+    "flexmdm_loss",
+    "generate",
+    "likelihood",
+    "sample_times",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        return getattr(import_module(f"flexmdm.{_MODULE_OF[name]}"), name)
+    raise AttributeError(f"module 'flexmdm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

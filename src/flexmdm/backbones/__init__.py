@@ -1,0 +1,5 @@
+"""Networks that predict (f, g), and the contract they keep."""
+
+from flexmdm.backbones.denoiser import Denoiser, ImpossibleCanvas, Prediction
+
+__all__ = ["Denoiser", "ImpossibleCanvas", "Prediction"]

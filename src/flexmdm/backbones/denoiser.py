@@ -1,0 +1,52 @@
+"""What a network (or an exact oracle) says of a canvas, and the contract between it and everything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from flexmdm.canvas import Canvas
+from flexmdm.sequences import Ragged
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """The two quantities FlexMDM learns, for every state of a canvas.
+
+    Attributes:
+        log_probs: ``[M, V]``, log f: the unmasking posterior, one row per mask of the batch, in order.
+        insertions: g: the expected number of tokens still missing in each of the len + 1 gaps; 0 where a gap is closed.
+        possible: ``[B]`` bool, whether the state can occur at all (only exact denoisers know), or ``None`` for all.
+    """
+
+    log_probs: Tensor
+    insertions: Ragged
+    possible: Tensor | None = None
+
+
+@runtime_checkable
+class Denoiser(Protocol):
+    """Anything that maps (canvas, alpha) to a `Prediction`.
+
+    f and g depend on the state and on alpha alone, not on t and not on beta, so alpha ``[B]`` is the clock; 1 means the
+    limit. A denoiser may also have an ``interpolant`` with the schedules it was trained with, which generation then
+    uses, and may raise `ImpossibleCanvas`.
+    """
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def mask_id(self) -> int: ...
+
+    def __call__(self, canvas: Canvas, alpha: Tensor) -> Prediction: ...
+
+
+class ImpossibleCanvas(ValueError):
+    """A state that the source cannot produce. Carries the prediction for the states that it can."""
+
+    def __init__(self, message: str, prediction: Prediction) -> None:
+        super().__init__(message)
+        self.prediction = prediction

@@ -1,0 +1,376 @@
+"""Templates, prompts and canvases: what is given, what is open, and what the network sees.
+
+Every token of a clean sequence plays one role: *free* (inserted, then revealed), *present* (a mask from the start, only
+revealed) or *fixed* (clean from the start). Present and fixed tokens are *given*. A gap between given tokens is *open*
+(free tokens may be there) or *closed*. Roles and gaps together are a `Template`. All free with one open gap is FlexMDM,
+all present with no open gap is MDM, fixed tokens with open gaps are prompts, infilling and waypoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from flexmdm.randomness import StepRandomness
+from flexmdm.sequences import Ragged
+
+
+class Role(IntEnum):
+    """What a clean token does in the interpolant."""
+
+    FREE = 0
+    PRESENT = 1
+    FIXED = 2
+
+
+def gaps_of(sequences: Ragged, values: Tensor) -> Ragged:
+    """``values`` with one entry for each of the length + 1 gaps of every sequence."""
+    return Ragged(values, sequences.lengths + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """The roles of the tokens of a batch of clean sequences, and which gaps between given tokens are open.
+
+    Attributes:
+        roles: a `Role` for every clean token.
+        open_gaps: for each sequence, one boolean for each of its (number of given tokens + 1) gaps.
+
+    >>> x1 = Ragged.from_lists([[4, 7, 7, 5]])
+    >>> template = Template.fixed(x1, torch.tensor([True, False, False, True]))    # 4 and 5 stay, 7 7 is to be found
+    >>> template.roles.tolist(), template.open_gaps.tolist()
+    ([[2, 0, 0, 2]], [[False, True, False]])
+    """
+
+    roles: Ragged
+    open_gaps: Ragged
+
+    def __post_init__(self) -> None:
+        given = self.roles.count(self.given)
+        if not torch.equal(self.open_gaps.lengths, given + 1):
+            raise ValueError(
+                f"a template has one more gap than given tokens: the given tokens are {given.tolist()}, "
+                f"the gaps {self.open_gaps.lengths.tolist()}"
+            )
+        in_open = self.open_gaps.values[self.token_gaps]
+        if bool((~in_open & ~self.given).any()):
+            index = int((~in_open & ~self.given).nonzero()[0])
+            raise ValueError(
+                f"sequence {int(self.roles.rows[index])} has a free token at position "
+                f"{int(self.roles.columns[index])}, inside a closed gap: open the gap or give the token"
+            )
+
+    @property
+    def given(self) -> Tensor:
+        """``[N]``: which clean tokens are present or fixed."""
+        return self.roles.values != Role.FREE
+
+    @property
+    def token_gaps(self) -> Tensor:
+        """``[N]``: for each clean token, the index into ``open_gaps.values`` of the gap it is in (or, given, ends)."""
+        return _gap_of_each_token(self.roles)
+
+    @classmethod
+    def free(cls, x1: Ragged) -> Template:
+        """FlexMDM: every token is free, the one gap is open."""
+        return cls(x1.with_values(torch.full_like(x1.values, Role.FREE)), _gaps(torch.zeros_like(x1.lengths), True))
+
+    @classmethod
+    def masks(cls, x1: Ragged) -> Template:
+        """MDM: every token is a mask from the start, nothing is inserted."""
+        return cls(x1.with_values(torch.full_like(x1.values, Role.PRESENT)), _gaps(x1.lengths, False))
+
+    @classmethod
+    def fixed(cls, x1: Ragged, fixed: Tensor, open_gaps: Ragged | None = None) -> Template:
+        """The tokens where ``fixed`` ``[N]`` is true are a prompt.
+
+        By default exactly the gaps that hold free tokens are open, so that an open gap is known not to be empty.
+        """
+        return cls.of_roles(x1.with_values(torch.where(fixed, int(Role.FIXED), int(Role.FREE))), open_gaps)
+
+    @classmethod
+    def of_roles(cls, roles: Ragged, open_gaps: Ragged | None = None) -> Template:
+        """Any roles; by default exactly the gaps that hold free tokens are open."""
+        if open_gaps is None:
+            free = roles.values == Role.FREE
+            open_gaps = _gaps(roles.count(~free), False)
+            open_gaps.values[_gap_of_each_token(roles)[free]] = True
+        return cls(roles, open_gaps)
+
+    def __getitem__(self, which: int | slice | Tensor) -> Template:
+        return Template(self.roles[which], self.open_gaps[which])
+
+
+def _gap_of_each_token(roles: Ragged) -> Tensor:
+    """``[N]``: the flat index of the gap between given tokens that each token is in (or, given, ends)."""
+    given = (roles.values != Role.FREE).long()
+    before = given.cumsum(0) - given  # given tokens ahead of it in the whole batch; one gap more per earlier sequence
+    return before + roles.rows
+
+
+def _gaps(given: Tensor, is_open: bool) -> Ragged:
+    lengths = given + 1
+    return Ragged(torch.full((int(lengths.sum()),), is_open, device=given.device), lengths)
+
+
+@dataclass(frozen=True, eq=False)
+class Canvas:
+    """A batch of states x_t: tokens and masks, which of them are given, and which gaps may still grow.
+
+    Attributes:
+        tokens: clean tokens and masks.
+        mask_id: the token that is a mask; it may lie outside the vocabulary.
+        given: for every entry, whether it was there from the start (stays true after a reveal). Default: nothing.
+        open_gaps: for each of the length + 1 gaps of every sequence, whether masks may be inserted. Default: all.
+        max_length: insertions beyond this length are left out; ``None`` for no limit.
+        ids: an identity for every entry that it keeps as others are inserted around it (for traces).
+
+    >>> canvas = Canvas(Ragged.from_lists([[0, 3], []]), mask_id=3)
+    >>> canvas.open_gaps.tolist()
+    [[True, True, True], [True]]
+    >>> canvas.insert_masks(torch.tensor([0, 2, 0, 1])).tokens.tolist()
+    [[0, 3, 3, 3], [3]]
+    >>> canvas.reveal(torch.tensor([1]), torch.tensor([2])).tokens.tolist()
+    [[0, 2], []]
+    """
+
+    tokens: Ragged
+    mask_id: int
+    given: Ragged = None  # type: ignore[assignment]
+    open_gaps: Ragged = None  # type: ignore[assignment]
+    max_length: int | None = None
+    ids: Ragged | None = None
+
+    def __post_init__(self) -> None:
+        tokens = self.tokens
+        if self.given is None:
+            object.__setattr__(self, "given", tokens.with_values(torch.zeros_like(tokens.values, dtype=torch.bool)))
+        if self.open_gaps is None:
+            everywhere = torch.ones(tokens.values.shape[0] + len(tokens), dtype=torch.bool, device=tokens.device)
+            object.__setattr__(self, "open_gaps", gaps_of(tokens, everywhere))
+        if self.given.values.dtype != torch.bool or self.open_gaps.values.dtype != torch.bool:
+            raise ValueError("given and open_gaps must be boolean")
+        if not torch.equal(self.given.lengths, tokens.lengths):
+            raise ValueError(
+                f"given must have one value per token: tokens have lengths {tokens.lengths.tolist()}, "
+                f"given {self.given.lengths.tolist()}"
+            )
+        if not torch.equal(self.open_gaps.lengths, tokens.lengths + 1):
+            raise ValueError(
+                f"open_gaps must have one value more than there are tokens: tokens have lengths "
+                f"{tokens.lengths.tolist()}, open_gaps {self.open_gaps.lengths.tolist()}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def device(self) -> torch.device:
+        return self.tokens.device
+
+    @property
+    def lengths(self) -> Tensor:
+        return self.tokens.lengths
+
+    @property
+    def is_mask(self) -> Tensor:
+        """``[N]``: which entries are masks."""
+        return self.tokens.values == self.mask_id
+
+    @property
+    def masks(self) -> Tensor:
+        """``[M]``: where the masks are in ``tokens.values``, in order."""
+        return self.is_mask.nonzero().squeeze(1)
+
+    @property
+    def num_masks(self) -> Tensor:
+        """``[B]``"""
+        return self.tokens.count(self.is_mask)
+
+    @property
+    def num_open(self) -> Tensor:
+        """``[B]``: how many gaps are open."""
+        return self.open_gaps.count(self.open_gaps.values)
+
+    def __getitem__(self, which: int | slice | Tensor) -> Canvas:
+        return replace(
+            self,
+            tokens=self.tokens[which],
+            given=self.given[which],
+            open_gaps=self.open_gaps[which],
+            ids=None if self.ids is None else self.ids[which],
+        )
+
+    @classmethod
+    def cat(cls, canvases: Sequence[Canvas]) -> Canvas:
+        """All states of all canvases, in order."""
+        ids = [c.ids for c in canvases if c.ids is not None]
+        return replace(
+            canvases[0],
+            tokens=Ragged.cat([c.tokens for c in canvases]),
+            given=Ragged.cat([c.given for c in canvases]),
+            open_gaps=Ragged.cat([c.open_gaps for c in canvases]),
+            ids=Ragged.cat(ids) if len(ids) == len(canvases) else None,
+        )
+
+    def distinct(self) -> tuple[Canvas, Tensor]:
+        """The different states of the batch, and ``[B]`` which of them each one is."""
+        tokens, given = self.tokens.to_padded(-1), self.given.to_padded(False)
+        key = torch.cat([self.lengths[:, None], tokens, given.long(), self.open_gaps.to_padded(True).long()], 1)
+        _, which = torch.unique(key, dim=0, return_inverse=True)
+        first = torch.zeros(int(which.max()) + 1 if len(which) else 0, dtype=torch.int64, device=self.device)
+        index = torch.arange(len(which), device=self.device)
+        return self[first.scatter_reduce(0, which, index, "amin", include_self=False)], which
+
+    def reveal(self, where: Tensor, tokens: Tensor) -> Canvas:
+        """Put ``tokens`` ``[K]`` at ``where`` ``[K]``, indices into ``tokens.values`` that hold masks."""
+        values = self.tokens.values.clone()
+        values[where] = tokens.to(values.dtype)
+        return replace(self, tokens=self.tokens.with_values(values))
+
+    def insert_masks(self, counts: Tensor) -> Canvas:
+        """Insert ``counts`` ``[N + B]`` masks in the gaps; each splits its (open) gap into two open ones."""
+        if not bool(counts.any()):
+            return self
+        gaps = self.open_gaps
+        followed = gaps.columns < self.lengths[gaps.rows]  # every gap but the last of its sequence has an entry behind it
+        ends = (counts + followed.long()).cumsum(0)
+        old = ends[followed] - 1  # where the old entries go
+        lengths = self.lengths + gaps.sum(counts)
+
+        def spread(values: Tensor, fill: int | bool) -> Tensor:
+            wide = values.new_full((int(ends[-1]),), fill)
+            wide[old] = values
+            return wide
+
+        tokens = Ragged(spread(self.tokens.values, self.mask_id), lengths)
+        ids = None
+        if self.ids is not None:
+            values = spread(self.ids.values, -1)
+            new = values < 0
+            rank = new.long().cumsum(0) - 1
+            first = (lengths - self.lengths).cumsum(0) - (lengths - self.lengths)
+            values[new] = (self.lengths[tokens.rows] + rank - first[tokens.rows])[new]
+            ids = tokens.with_values(values)
+        return replace(
+            self,
+            tokens=tokens,
+            given=tokens.with_values(spread(self.given.values, False)),
+            open_gaps=gaps_of(tokens, gaps.values.repeat_interleave(counts + 1)),
+            ids=ids,
+        )
+
+    def within_limit(self, counts: Tensor, rng: StepRandomness) -> Tensor:
+        """``counts`` ``[N + B]`` cut down, at random places, so that no sequence outgrows ``max_length``."""
+        if self.max_length is None:
+            return counts
+        gaps = self.open_gaps
+        room = (self.max_length - self.lengths).clamp(min=0)
+        if bool((gaps.sum(counts) <= room).all()):
+            return counts
+        place = torch.arange(len(counts), device=self.device).repeat_interleave(counts)  # one row per drawn insertion
+        rows = gaps.rows[place]
+        within = torch.arange(len(place), device=self.device) - (counts.cumsum(0) - counts)[place]
+        key = rng.uniform("limit", rows, gaps.columns[place] * (self.max_length + 1) + within)
+        kept = place[rank_within(rows, key) < room[rows]]
+        return torch.zeros_like(counts).index_add(0, kept, torch.ones_like(kept))
+
+    @classmethod
+    def of_prompts(
+        cls,
+        prompts: Sequence[Prompt],
+        mask_id: int,
+        max_length: int | None = None,
+        device: torch.device | str | None = None,
+    ) -> Canvas:
+        """The states at t = 0: everything in a prompt is given."""
+        tokens = Ragged.from_lists([[mask_id if v is None else v for v in p.tokens] for p in prompts], device=device)
+        open_gaps = Ragged.from_lists([p.open_gaps for p in prompts], dtype=torch.bool, device=device)
+        return cls(
+            tokens,
+            mask_id,
+            given=tokens.with_values(torch.ones_like(tokens.values, dtype=torch.bool)),
+            open_gaps=open_gaps,
+            max_length=max_length,
+        )
+
+
+def rank_within(rows: Tensor, key: Tensor) -> Tensor:
+    """``[K]``: the rank (0 is the smallest ``key``) of each item among those of the same row; ties keep their order.
+
+    ``rows`` ``[K]`` must be in ascending order.
+
+    >>> rank_within(torch.tensor([0, 0, 1, 1]), torch.tensor([0.5, 0.1, 0.2, 0.3]))
+    tensor([1, 0, 0, 1])
+    """
+    order = torch.argsort(key, stable=True)
+    order = order[torch.argsort(rows[order], stable=True)]
+    index = torch.arange(len(rows), device=rows.device)
+    rank = torch.empty_like(order)
+    rank[order] = index - torch.searchsorted(rows, rows, right=False)
+    return rank
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What generation starts from: fixed tokens, masks (``None``) that are there from the start, and open gaps.
+
+    >>> Prompt.prefix([7, 8])                       # goes on behind 7 8
+    Prompt(tokens=(7, 8), open_gaps=(False, False, True))
+    >>> Prompt.infill([[7], [8, 9]])                # 7 ... 8 9
+    Prompt(tokens=(7, 8, 9), open_gaps=(False, True, False, False))
+    >>> Prompt.infill([[], [7], []])                # ... 7 ...
+    Prompt(tokens=(7,), open_gaps=(True, True))
+    >>> Prompt.through([1, 2, 3])                   # waypoints
+    Prompt(tokens=(1, 2, 3), open_gaps=(False, True, True, False))
+    >>> Prompt.masks(2)                             # known length: MDM
+    Prompt(tokens=(None, None), open_gaps=(False, False, False))
+    """
+
+    tokens: tuple[int | None, ...]
+    open_gaps: tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.open_gaps) != len(self.tokens) + 1:
+            raise ValueError(
+                f"a prompt of {len(self.tokens)} tokens has {len(self.tokens) + 1} gaps, got {len(self.open_gaps)}"
+            )
+        if None not in self.tokens and not any(self.open_gaps):
+            raise ValueError(
+                f"nothing to generate: the prompt {self.tokens} has no mask and no open gap; "
+                "open a gap (an empty piece at an end of Prompt.infill opens that end) or use Prompt.prefix"
+            )
+
+    @classmethod
+    def empty(cls) -> Prompt:
+        """Nothing given, all to generate."""
+        return cls((), (True,))
+
+    @classmethod
+    def prefix(cls, tokens: Iterable[int]) -> Prompt:
+        """Go on behind ``tokens``."""
+        return cls.infill([tokens, []])
+
+    @classmethod
+    def infill(cls, pieces: Iterable[Iterable[int]]) -> Prompt:
+        """Find what lies between consecutive pieces; an empty first or last piece opens that end."""
+        pieces = [tuple(int(v) for v in piece) for piece in pieces]
+        gaps = [False]
+        for number, piece in enumerate(pieces):
+            gaps[-1] = gaps[-1] or number > 0
+            gaps += [False] * len(piece)
+        return cls(tuple(v for piece in pieces for v in piece), tuple(gaps))
+
+    @classmethod
+    def through(cls, waypoints: Iterable[int]) -> Prompt:
+        """From the first waypoint to the last, through all others in order."""
+        return cls.infill([[w] for w in waypoints])
+
+    @classmethod
+    def masks(cls, length: int) -> Prompt:
+        """``length`` masks and no insertion: what an MDM starts from."""
+        return cls((None,) * length, (False,) * (length + 1))

@@ -1,0 +1,61 @@
+"""The `flexmdm` program: its commands, and how errors reach the user.
+
+Keep imports here light. `flexmdm --help` must answer at once, so torch and everything like it
+is imported inside the commands.
+"""
+
+import os
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from flexmdm.cli import demo
+
+EXAMPLES = """
+**Examples**
+
+* `flexmdm demo oracle`: see samplers against the exact answer
+
+* `flexmdm demo --help`: all demos
+
+If a command ends with an error and you want to see where it came from, set `FLEXMDM_DEBUG=1`.
+"""
+
+app = typer.Typer(
+    name="flexmdm",
+    help="Variable-length masked diffusion: sequences that grow by insertion and are revealed in any order.",
+    epilog=EXAMPLES,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+app.add_typer(demo.app, name="demo")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"flexmdm {version('flexmdm')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    """Run the command line; a `ValueError` becomes one line on stderr and exit code 2."""
+    try:
+        app()
+    except ValueError as error:
+        if os.environ.get("FLEXMDM_DEBUG") == "1":
+            raise
+        print("error:", *str(error).split(), file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,170 @@
+"""The joint interpolant (x_t, s_t): how a clean sequence becomes a canvas at time t."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from flexmdm.canvas import Canvas, Role, Template, gaps_of
+from flexmdm.quadrature import gauss_legendre
+from flexmdm.randomness import uniform
+from flexmdm.schedules import LinearSchedule, Schedule
+from flexmdm.sequences import Ragged
+
+_INSERT, _UNMASK, _TIME, _SHUFFLE = range(4)  # streams of randomness
+
+
+@dataclass(frozen=True, eq=False)
+class InterpolantSample:
+    """One draw of (x_t, s_t) for each clean sequence.
+
+    Attributes:
+        canvas: the states x_t.
+        alpha: ``[B]``, the clock the network sees.
+        t: ``[B]``.
+        targets: the clean token behind each entry of the canvas.
+        gaps: for each of the len(x_t) + 1 gaps, how many tokens are still missing in it, s_t[i] - s_t[i-1] - 1.
+        kept: s_t, where in x1 each entry of the canvas comes from.
+        x1: the clean sequences.
+        template: their roles.
+    """
+
+    canvas: Canvas
+    alpha: Tensor
+    t: Tensor
+    targets: Ragged
+    gaps: Ragged
+    kept: Ragged
+    x1: Ragged
+    template: Template
+
+
+@dataclass(frozen=True)
+class FlexMDMInterpolant:
+    """The joint interpolant of FlexMDM; with a template of present tokens only, that of MDM.
+
+    A free token is inserted at T1 ~ alpha'_t dt and revealed at T2 ~ 1{t >= T1} beta'_t / (1 - beta_{T1}) dt: before T1
+    it is not there, from T1 to T2 it is a mask, from T2 on it is clean. A present token has T1 = 0, a fixed one
+    T1 = T2 = 0. s_t = {i : T1_i <= t}.
+
+    >>> x1 = Ragged.from_lists([[0, 1, 2, 1], [2]])
+    >>> s = FlexMDMInterpolant().sample(x1, torch.tensor([0.6, 0.6]), seed=3, mask_id=9)
+    >>> s.canvas.tokens.tolist(), s.kept.tolist(), s.gaps.tolist()
+    ([[9], [2]], [[0], [0]], [[0, 3], [0, 0]])
+    >>> s.targets.tolist()
+    [[0], [2]]
+    """
+
+    insertion: Schedule = LinearSchedule()
+    unmasking: Schedule = LinearSchedule()
+
+    def sample(
+        self, x1: Ragged, t: Tensor | float, template: Template | None = None, seed: int = 0, mask_id: int = -1
+    ) -> InterpolantSample:
+        """Draw x_t and s_t given x1 at times ``t`` ``[B]`` (or one for all)."""
+        template = Template.free(x1) if template is None else template
+        t = torch.as_tensor(t, dtype=torch.float64, device=x1.device).expand(len(x1))
+        self._check(x1, t, template, mask_id)
+        rows, columns = x1.rows, x1.columns
+        inserted_alpha = uniform(seed, rows, columns, _INSERT, device=x1.device)  # alpha at the insertion time T1
+        alpha, beta = self.insertion.value(t), self.unmasking.value(t)
+        free, fixed = template.roles.values == Role.FREE, template.roles.values == Role.FIXED
+
+        start = torch.where(free, self.insertion.inverse(inserted_alpha), 0.0)  # T1
+        beta_start = self.unmasking.value(start)
+        revealed_beta = beta_start + (1 - beta_start) * uniform(seed, rows, columns, _UNMASK, device=x1.device)
+        there = ~free | (inserted_alpha <= alpha[rows])
+        clean = fixed | (there & (revealed_beta <= beta[rows]))
+
+        canvas, kept = assemble(x1, template, there, clean, mask_id)
+        return InterpolantSample(
+            canvas, alpha, t, kept.with_values(x1.values[there]), _missing(kept, x1.lengths), kept, x1, template
+        )
+
+    def state_probabilities(self, t: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
+        """P(empty), P(mask), P(clean) of a free token at times ``t``.
+
+        P(mask) = int_0^t alpha'_u (1 - beta_t) / (1 - beta_u) du; with linear schedules -(1 - t) log(1 - t).
+
+        >>> FlexMDMInterpolant().state_probabilities(torch.tensor([0.5], dtype=torch.float64))[1]
+        tensor([0.3466], dtype=torch.float64)
+        """
+        t = torch.as_tensor(t, dtype=torch.float64)
+        alpha, beta = self.insertion.value(t), self.unmasking.value(t)
+        # With 1 - u = (1 - t)^x, x in [0, 1], the integrand stays smooth as t -> 1.
+        x, weight = gauss_legendre(200, device=t.device)
+        log_rest = torch.log1p(-t.clamp(max=1 - 1e-15))[..., None]  # [..., 1]
+        u = -torch.expm1(log_rest * x)
+        integrand = self.insertion.derivative(u) / (1 - self.unmasking.value(u)) * (1 - u)
+        mask = (1 - beta) * (integrand * -log_rest * weight).sum(-1)
+        mask = torch.minimum(mask, alpha)
+        return 1 - alpha, mask, alpha - mask
+
+    def to_dict(self) -> dict:
+        return {"insertion": self.insertion.to_dict(), "unmasking": self.unmasking.to_dict()}
+
+    @staticmethod
+    def from_dict(stored: dict) -> FlexMDMInterpolant:
+        return FlexMDMInterpolant(Schedule.from_dict(stored["insertion"]), Schedule.from_dict(stored["unmasking"]))
+
+    @staticmethod
+    def _check(x1: Ragged, t: Tensor, template: Template, mask_id: int) -> None:
+        if not bool(((t >= 0) & (t <= 1)).all()):
+            raise ValueError(f"times must lie in [0, 1], got values from {float(t.min())} to {float(t.max())}")
+        if not torch.equal(template.roles.lengths, x1.lengths):
+            raise ValueError(
+                f"the template has lengths {template.roles.lengths.tolist()} but x1 {x1.lengths.tolist()}"
+            )
+        if bool((x1.values == mask_id).any()):
+            raise ValueError(f"clean data must not contain the mask id {mask_id}")
+
+
+def assemble(x1: Ragged, template: Template, there: Tensor, clean: Tensor, mask_id: int) -> tuple[Canvas, Ragged]:
+    """x_t and s_t, given which tokens of x1 are ``there`` ``[N]`` and which of those are ``clean`` ``[N]``."""
+    kept = x1.with_values(x1.columns).keep(there)
+    tokens = kept.with_values(torch.where(clean, x1.values, mask_id)[there])
+    given = kept.with_values(template.given[there])
+    return Canvas(tokens, mask_id, given=given, open_gaps=_open_gaps(tokens, there, template)), kept
+
+
+def _open_gaps(tokens: Ragged, there: Tensor, template: Template) -> Ragged:
+    """The gap in front of an entry lies in the template's gap that the entry is in; the last one in the last gap."""
+    gaps = torch.arange(tokens.values.shape[0] + len(tokens), device=tokens.device)
+    last = tokens.offsets[1:] + torch.arange(len(tokens), device=tokens.device)
+    source = torch.empty_like(gaps)
+    source[last] = template.open_gaps.offsets[1:] - 1
+    before_last = torch.ones_like(gaps, dtype=torch.bool)
+    before_last[last] = False
+    source[before_last] = template.token_gaps[there]
+    return gaps_of(tokens, template.open_gaps.values[source])
+
+
+def _missing(kept: Ragged, lengths: Tensor) -> Ragged:
+    """s_t[i] - s_t[i-1] - 1 with s_t[-1] = -1 and s_t[len] = len(x1)."""
+    gaps = gaps_of(kept, kept.values.new_empty(kept.values.shape[0] + len(kept)))
+    left, right = torch.empty_like(gaps.values), torch.empty_like(gaps.values)
+    first, last = gaps.columns == 0, gaps.columns == kept.lengths[gaps.rows]
+    left[~first], left[first] = kept.values, -1
+    right[~last], right[last] = kept.values, lengths
+    return gaps.with_values(right - left - 1)
+
+
+def sample_times(count: int, seed: int = 0, device: torch.device | str | None = None) -> tuple[Tensor, Tensor]:
+    """Low-discrepancy times with finite variance, and the weights that make their mean an integral over [0, 1].
+
+    The loss weighs its terms by 1 / (1 - t), which has infinite variance under uniform t. So t = 1 - (1 - u)^2 with one
+    u drawn from each of ``count`` equal intervals, in random order; the weight is dt/du = 2 (1 - u).
+
+    Returns:
+        t, weight: ``[count]`` each, float64; mean(weight * h(t)) estimates the integral of h.
+
+    >>> t, weight = sample_times(1000)
+    >>> round(float((weight * t).mean()), 3)
+    0.5
+    """
+    index = torch.arange(count, device=device)
+    u = (index + uniform(seed, index, _TIME, device=device)) / max(count, 1)
+    u = u[torch.argsort(uniform(seed, index, _SHUFFLE, device=device))]
+    return 1 - (1 - u) ** 2, 2 * (1 - u)

@@ -1,0 +1,108 @@
+"""Random numbers that belong to a place: a hash of (seed, sequence, step, stream, slot).
+
+Nothing is consumed in order, so a sequence comes out the same alone, in any batch and on any number of processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
+_FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
+_SECOND = 0x94D049BB133111EB - (1 << 64)
+_BISECTION_ABOVE = 30.0
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift of int64 (torch's own is arithmetic)."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """The finaliser of SplitMix64; int64 products wrap around."""
+    x = (x ^ _shifted(x, 30)) * _FIRST
+    x = (x ^ _shifted(x, 27)) * _SECOND
+    return x ^ _shifted(x, 31)
+
+
+def uniform(seed: int, *counters: Tensor | int, device: torch.device | str | None = None) -> Tensor:
+    """Uniform float64 in (0, 1), one for each combination of the (broadcast) integer counters.
+
+    >>> a = uniform(0, torch.arange(3), 7)
+    >>> torch.equal(uniform(0, torch.tensor([2]), 7), a[2:])
+    True
+    """
+    state = torch.tensor((seed + (1 << 63)) % (1 << 64) - (1 << 63), device=device)
+    for counter in counters:
+        state = _mix(state * 3 + _GOLDEN) ^ _mix(torch.as_tensor(counter, device=state.device).long() + _GOLDEN)
+    return (_shifted(_mix(state), 11).double() + 0.5) * 2.0**-53
+
+
+def poisson_quantile(u: Tensor, rate: Tensor) -> Tensor:
+    """The smallest k with P(Poisson(rate) <= k) >= u, elementwise, int64."""
+    rate = rate.double()
+    count = torch.zeros_like(rate, dtype=torch.int64)
+    small = (rate <= _BISECTION_ABOVE) & (u > torch.exp(-rate))
+    (index,) = small.nonzero(as_tuple=True)
+    mass = torch.exp(-rate[index])
+    below = mass.clone()
+    k = 0
+    while index.numel():
+        k += 1
+        mass = mass * rate[index] / k
+        below = below + mass
+        count[index] = k
+        # The sum of the masses ends a few ulp short of 1: a mass that no longer adds is past the end.
+        going = (u[index] > below) & (mass > 1e-18)
+        index, mass, below = index[going], mass[going], below[going]
+    (large,) = (rate > _BISECTION_ABOVE).nonzero(as_tuple=True)
+    if large.numel():
+        count[large] = _poisson_bisection(u[large], rate[large])
+    return count
+
+
+def _poisson_bisection(u: Tensor, rate: Tensor) -> Tensor:
+    low = torch.full_like(rate, -1.0)  # P(count <= low) < u <= P(count <= high)
+    high = torch.ceil(rate + 12 * rate.sqrt() + 40)
+    while bool((high - low > 1).any()):
+        middle = torch.floor((low + high) / 2)
+        enough = torch.special.gammaincc(middle + 1, rate) >= u
+        high, low = torch.where(enough, middle, high), torch.where(enough, low, middle)
+    return high.long()
+
+
+@dataclass(frozen=True)
+class StepRandomness:
+    """The random numbers of one step of generation.
+
+    Attributes:
+        seed: of the whole run.
+        sequences: ``[B]`` int64, the identity of each sequence of the batch.
+        step: how many steps these sequences have taken.
+
+    A draw names its ``stream`` (what it is for), its ``rows`` (which sequence of the batch) and its ``slots`` (which
+    place in that sequence): the same names give the same number.
+
+    >>> rng = StepRandomness(seed=1, sequences=torch.tensor([4, 9]), step=0)
+    >>> alone = StepRandomness(seed=1, sequences=torch.tensor([9]), step=0)
+    >>> slots = torch.tensor([3])
+    >>> bool(rng.uniform("token", torch.tensor([1]), slots) == alone.uniform("token", torch.tensor([0]), slots))
+    True
+    """
+
+    seed: int
+    sequences: Tensor
+    step: int
+
+    def uniform(self, stream: str, rows: Tensor, slots: Tensor | int = 0) -> Tensor:
+        """Uniform in (0, 1) for each of ``rows`` ``[K]`` and ``slots`` ``[K]``."""
+        name = crc32(stream.encode())
+        return uniform(self.seed, self.sequences[rows], self.step, name, slots, device=self.sequences.device)
+
+    def poisson(self, stream: str, rate: Tensor, rows: Tensor, slots: Tensor | int = 0) -> Tensor:
+        """Poisson counts with mean ``rate`` ``[K]``."""
+        return poisson_quantile(self.uniform(stream, rows, slots), rate)

@@ -1,0 +1,199 @@
+"""Schedules: how fast tokens are inserted (alpha) and revealed (beta) as t goes from 0 to 1."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+
+def _in_unit_interval(x: Tensor | float, name: str) -> Tensor:
+    x = torch.as_tensor(x)
+    x = x if x.is_floating_point() else x.double()
+    if not bool(((x >= 0) & (x <= 1)).all()):
+        raise ValueError(f"{name} must lie in [0, 1], got values from {float(x.min())} to {float(x.max())}")
+    return x
+
+
+class Schedule(ABC):
+    """A smooth increasing function of t with value 0 at t = 0 and 1 at t = 1.
+
+    ``value(t)`` is alpha_t (or beta_t), ``derivative(t)`` its time derivative, ``inverse(value(t)) == t``, and
+    ``hazard(t) = derivative(t) / (1 - value(t))`` the rate at which what has not happened yet happens.
+    A schedule is stored as ``to_dict()`` and comes back by ``Schedule.from_dict``.
+
+    >>> schedule = Schedule.from_dict({"name": "polynomial", "exponent": 2.0})
+    >>> schedule.value(0.5), schedule.hazard(0.5)
+    (tensor(0.2500), tensor(1.3333))
+    >>> schedule.to_dict()
+    {'name': 'polynomial', 'exponent': 2.0}
+    """
+
+    name: ClassVar[str]
+    _known: ClassVar[dict[str, type[Schedule]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Schedule._known[cls.name] = cls
+
+    def value(self, t: Tensor | float) -> Tensor:
+        return self._value(_in_unit_interval(t, "t"))
+
+    def derivative(self, t: Tensor | float) -> Tensor:
+        return self._derivative(_in_unit_interval(t, "t"))
+
+    def inverse(self, value: Tensor | float) -> Tensor:
+        return self._inverse(_in_unit_interval(value, "a schedule's value"))
+
+    def hazard(self, t: Tensor | float) -> Tensor:
+        t = _in_unit_interval(t, "t")
+        return self._derivative(t) / (1 - self._value(t))
+
+    @abstractmethod
+    def _value(self, t: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _derivative(self, t: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _inverse(self, value: Tensor) -> Tensor: ...
+
+    def to_dict(self) -> dict:
+        return {"name": self.name, **asdict(self)}  # type: ignore[call-overload]
+
+    @staticmethod
+    def from_dict(stored: dict) -> Schedule:
+        parameters = dict(stored)
+        name = parameters.pop("name", None)
+        if name not in Schedule._known:
+            raise ValueError(f"unknown schedule {name!r}; the known ones are {', '.join(sorted(Schedule._known))}")
+        try:
+            return Schedule._known[name](**parameters)
+        except TypeError as error:
+            raise ValueError(f"schedule {name!r} does not take {parameters}: {error}") from None
+
+
+@dataclass(frozen=True)
+class LinearSchedule(Schedule):
+    """t, the paper's choice for both schedules.
+
+    >>> LinearSchedule().value(0.25)
+    tensor(0.2500)
+    """
+
+    name = "linear"
+
+    def _value(self, t: Tensor) -> Tensor:
+        return t
+
+    def _derivative(self, t: Tensor) -> Tensor:
+        return torch.ones_like(t)
+
+    def _inverse(self, value: Tensor) -> Tensor:
+        return value
+
+
+@dataclass(frozen=True)
+class CosineSchedule(Schedule):
+    """1 - cos(pi t / 2): slow at first.
+
+    >>> CosineSchedule().value(1 / 3)
+    tensor(0.1340)
+    """
+
+    name = "cosine"
+
+    def _value(self, t: Tensor) -> Tensor:
+        return 2 * torch.sin(t * (math.pi / 4)) ** 2  # = 1 - cos(pi t / 2), without cancellation at 0
+
+    def _derivative(self, t: Tensor) -> Tensor:
+        return math.pi / 2 * torch.sin(t * (math.pi / 2))
+
+    def _inverse(self, value: Tensor) -> Tensor:
+        return torch.asin((value / 2).sqrt()) * (4 / math.pi)
+
+
+@dataclass(frozen=True)
+class SineSchedule(Schedule):
+    """sin(pi t / 2): fast at first.
+
+    >>> SineSchedule().value(1 / 3)
+    tensor(0.5000)
+    """
+
+    name = "sine"
+
+    def _value(self, t: Tensor) -> Tensor:
+        return torch.sin(t * (math.pi / 2))
+
+    def _derivative(self, t: Tensor) -> Tensor:
+        return math.pi / 2 * torch.cos(t * (math.pi / 2))
+
+    def _inverse(self, value: Tensor) -> Tensor:
+        return torch.asin(value) * (2 / math.pi)
+
+
+@dataclass(frozen=True)
+class PolynomialSchedule(Schedule):
+    """t ** exponent.
+
+    >>> PolynomialSchedule(exponent=3.0).value(0.5)
+    tensor(0.1250)
+    """
+
+    exponent: float = 2.0
+    name = "polynomial"
+
+    def __post_init__(self) -> None:
+        if not self.exponent > 0 or math.isinf(self.exponent):
+            raise ValueError(f"the exponent of a polynomial schedule must be positive and finite, got {self.exponent}")
+
+    def _value(self, t: Tensor) -> Tensor:
+        return t**self.exponent
+
+    def _derivative(self, t: Tensor) -> Tensor:
+        return self.exponent * t ** (self.exponent - 1)
+
+    def _inverse(self, value: Tensor) -> Tensor:
+        return value ** (1 / self.exponent)
+
+
+@dataclass(frozen=True)
+class GeometricSchedule(Schedule):
+    """exp(-sigma(t)) with sigma falling geometrically from ``high`` to ``low``, rescaled to start at 0 and end at 1.
+
+    >>> GeometricSchedule().value(torch.tensor([0.0, 1.0]))
+    tensor([0., 1.])
+    """
+
+    low: float = 1e-2
+    high: float = 20.0
+    name = "geometric"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low < self.high < math.inf:
+            raise ValueError(f"a geometric schedule needs 0 < low < high, got low={self.low}, high={self.high}")
+
+    @property
+    def _range(self) -> tuple[float, float]:
+        return math.exp(-self.high), math.exp(-self.low)
+
+    def _sigma(self, t: Tensor) -> Tensor:
+        return self.high * (self.low / self.high) ** t
+
+    def _value(self, t: Tensor) -> Tensor:
+        start, end = self._range
+        return ((torch.exp(-self._sigma(t)) - start) / (end - start)).clamp(0, 1)
+
+    def _derivative(self, t: Tensor) -> Tensor:
+        start, end = self._range
+        sigma = self._sigma(t)
+        return torch.exp(-sigma) * sigma * math.log(self.high / self.low) / (end - start)
+
+    def _inverse(self, value: Tensor) -> Tensor:
+        start, end = self._range
+        sigma = -torch.log(start + value * (end - start))
+        return (torch.log(sigma / self.high) / math.log(self.low / self.high)).clamp(0, 1)

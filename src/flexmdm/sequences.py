@@ -1,0 +1,159 @@
+"""A batch of sequences of different lengths, without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """B sequences of any lengths (also 0), stored end to end.
+
+    Attributes:
+        values: ``[N, ...]``, the entries of all sequences, one sequence after the other.
+        lengths: ``[B]`` int64, how many entries each sequence has; they add up to N.
+
+    >>> r = Ragged.from_lists([[5, 6, 7], [], [8]])
+    >>> r.values, r.lengths
+    (tensor([5, 6, 7, 8]), tensor([3, 0, 1]))
+    >>> r.rows, r.columns          # which sequence, and where in it, each entry is
+    (tensor([0, 0, 0, 2]), tensor([0, 1, 2, 0]))
+    >>> r.to_padded(-1)
+    tensor([[ 5,  6,  7],
+            [-1, -1, -1],
+            [ 8, -1, -1]])
+    >>> r[torch.tensor([2, 0])].tolist()
+    [[8], [5, 6, 7]]
+    """
+
+    values: Tensor
+    lengths: Tensor
+
+    def __post_init__(self) -> None:
+        if self.lengths.ndim != 1 or self.lengths.is_floating_point():
+            raise ValueError(
+                f"lengths must be a 1-D integer tensor, got {tuple(self.lengths.shape)} {self.lengths.dtype}"
+            )
+        if self.lengths.device != self.values.device:
+            raise ValueError(f"values are on {self.values.device} but lengths on {self.lengths.device}; move one of them")
+        if self.lengths.dtype != torch.int64:
+            object.__setattr__(self, "lengths", self.lengths.long())
+        if len(self.lengths) and int(self.lengths.min()) < 0:
+            raise ValueError(f"lengths must not be negative, got {self.lengths.tolist()}")
+        if self.values.ndim == 0 or int(self.lengths.sum()) != self.values.shape[0]:
+            raise ValueError(
+                f"lengths add up to {int(self.lengths.sum())} but there are {tuple(self.values.shape)[:1]} values"
+            )
+
+    # Construction -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_lists(
+        cls, lists: Sequence[Sequence], dtype: torch.dtype = torch.int64, device: torch.device | str | None = None
+    ) -> Ragged:
+        """One sequence per inner list; ``from_lists([])`` is the empty batch."""
+        values = torch.tensor([value for sequence in lists for value in sequence], dtype=dtype, device=device)
+        lengths = torch.tensor([len(sequence) for sequence in lists], dtype=torch.int64, device=device)
+        return cls(values, lengths)
+
+    @classmethod
+    def from_padded(cls, padded: Tensor, lengths: Tensor) -> Ragged:
+        """The first ``lengths[b]`` entries of each row of ``padded`` ``[B, W, ...]``."""
+        if padded.ndim < 2 or padded.shape[0] != lengths.shape[0]:
+            raise ValueError(f"padded must be [B, W, ...] with B = {lengths.shape[0]}, got {tuple(padded.shape)}")
+        if len(lengths) and int(lengths.max()) > padded.shape[1]:
+            raise ValueError(f"a length of {int(lengths.max())} does not fit in a width of {padded.shape[1]}")
+        inside = torch.arange(padded.shape[1], device=padded.device) < lengths[:, None]
+        return cls(padded[inside], lengths)
+
+    @classmethod
+    def cat(cls, batches: Sequence[Ragged]) -> Ragged:
+        """All sequences of all batches, in order."""
+        if not batches:
+            raise ValueError("nothing to concatenate: give at least one Ragged")
+        return cls(torch.cat([b.values for b in batches]), torch.cat([b.lengths for b in batches]))
+
+    # Where things are -------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self.lengths.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    @cached_property
+    def max_length(self) -> int:
+        return int(self.lengths.max()) if len(self) else 0
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """``[B + 1]``: where each sequence starts in ``values``; the last is N."""
+        return torch.cat([self.lengths.new_zeros(1), self.lengths.cumsum(0)])
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """``[N]``: the sequence each entry belongs to."""
+        index = torch.arange(len(self), device=self.device)
+        return index.repeat_interleave(self.lengths, output_size=self.values.shape[0])
+
+    @cached_property
+    def columns(self) -> Tensor:
+        """``[N]``: the position of each entry in its sequence."""
+        return torch.arange(self.values.shape[0], device=self.device) - self.offsets[self.rows]
+
+    # Conversion -------------------------------------------------------------------------------------------------------
+
+    def with_values(self, values: Tensor) -> Ragged:
+        """The same lengths with other entries."""
+        return Ragged(values, self.lengths)
+
+    def to(self, device: torch.device | str) -> Ragged:
+        return Ragged(self.values.to(device), self.lengths.to(device))
+
+    def to_padded(self, fill: float) -> Tensor:
+        """``[B, max length, ...]``, with ``fill`` behind the end of each sequence."""
+        padded = self.values.new_full((len(self), self.max_length, *self.values.shape[1:]), fill)
+        padded[self.rows, self.columns] = self.values
+        return padded
+
+    def split(self) -> list[Tensor]:
+        """One tensor per sequence."""
+        return list(self.values.split(self.lengths.tolist())) if len(self) else []
+
+    def tolist(self) -> list[list]:
+        values, offsets = self.values.tolist(), self.offsets.tolist()
+        return [values[a:b] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+
+    # Parts ------------------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, which: int | slice | Tensor) -> Ragged:
+        """Some of the sequences: an index, a slice, a tensor of indices or a boolean ``[B]``."""
+        if isinstance(which, int):
+            which = [which]
+        index = torch.arange(len(self), device=self.device)[which]
+        lengths = self.lengths[index]
+        starts = (self.offsets[index] - (lengths.cumsum(0) - lengths)).repeat_interleave(lengths)
+        return Ragged(self.values[starts + torch.arange(starts.shape[0], device=self.device)], lengths)
+
+    def keep(self, mask: Tensor) -> Ragged:
+        """Only the entries where ``mask`` ``[N]`` is true; every sequence stays, if only as an empty one."""
+        return Ragged(self.values[mask], self.count(mask))
+
+    def count(self, mask: Tensor) -> Tensor:
+        """``[B]``: how many entries of each sequence have ``mask`` ``[N]`` true."""
+        return self.sum(mask.long())
+
+    def sum(self, values: Tensor | None = None) -> Tensor:
+        """``[B, ...]``: the sum over each sequence of its entries, or of other ``values`` ``[N, ...]`` of the same lengths."""
+        values = self.values if values is None else values
+        return values.new_zeros((len(self), *values.shape[1:])).index_add(0, self.rows, values)
+
+    def __repr__(self) -> str:
+        shown = self.tolist() if self.values.shape[0] <= 64 else f"{len(self)} sequences, {self.values.shape[0]} values"
+        return f"Ragged({shown})"
