@@ -35,7 +35,7 @@ def embeddings(match: Tensor, closed: Tensor, entries: Tensor, positions: Tensor
         log_count: ``[P]`` float64, -inf where there is no embedding.
         share: ``[P, n, m]`` float64, P(s_i = j) under the uniform law of embeddings; 0 for what is not real.
 
-    >>> match = torch.ones(1, 1, 3, dtype=torch.bool)                      # one mask in three tokens
+    >>> match = torch.ones(1, 1, 3, dtype=torch.bool)  # one mask in three tokens
     >>> log_count, share = embeddings(match, torch.zeros(1, 2, dtype=torch.bool), torch.tensor([1]), torch.tensor([3]))
     >>> log_count.exp().round(), share
     (tensor([3.], dtype=torch.float64), tensor([[[0.3333, 0.3333, 0.3333]]], dtype=torch.float64))
@@ -109,7 +109,7 @@ def align(canvas: Canvas, x1: Ragged, template: Template | None = None) -> Align
     which something is missing and something is there need the dynamic programme. MDM needs none.
 
     >>> canvas = Canvas(Ragged.from_lists([[1, 9]]), mask_id=9)
-    >>> alignment = align(canvas, Ragged.from_lists([[1, 1, 2]]))          # 1 may be the first 1 or the second
+    >>> alignment = align(canvas, Ragged.from_lists([[1, 1, 2]]))  # 1 may be the first 1 or the second
     >>> alignment.token_posterior(3)
     tensor([[0.0000, 0.3333, 0.6667]], dtype=torch.float64)
     >>> alignment.gaps.tolist()[0], round(float(alignment.log_count.exp()))

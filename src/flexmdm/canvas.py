@@ -41,7 +41,7 @@ class Template:
         open_gaps: for each sequence, one boolean for each of its (number of given tokens + 1) gaps.
 
     >>> x1 = Ragged.from_lists([[4, 7, 7, 5]])
-    >>> template = Template.fixed(x1, torch.tensor([True, False, False, True]))    # 4 and 5 stay, 7 7 is to be found
+    >>> template = Template.fixed(x1, torch.tensor([True, False, False, True]))  # 4 and 5 stay, 7 7 is to be found
     >>> template.roles.tolist(), template.open_gaps.tolist()
     ([[2, 0, 0, 2]], [[False, True, False]])
     """
@@ -117,7 +117,25 @@ def _gaps(given: Tensor, is_open: bool) -> Ragged:
     return Ragged(torch.full((int(lengths.sum()),), is_open, device=given.device), lengths)
 
 
-@dataclass(frozen=True, eq=False)
+Flags = Ragged | Tensor | Sequence[Sequence[bool]]
+
+
+def _flags(value: Flags | None, lengths: Tensor, name: str, default: bool) -> Ragged:
+    """Booleans for a batch of sequences: ragged, flat or as lists."""
+    if value is None:
+        return Ragged(torch.full((int(lengths.sum()),), default, device=lengths.device), lengths)
+    if isinstance(value, Tensor):
+        value = Ragged(value, lengths)
+    elif not isinstance(value, Ragged):
+        value = Ragged.from_lists(value, dtype=torch.bool, device=lengths.device)
+    if value.values.dtype != torch.bool:
+        raise ValueError(f"{name} must be boolean, got {value.values.dtype}")
+    if not torch.equal(value.lengths, lengths):
+        raise ValueError(f"{name} must have lengths {lengths.tolist()}, got {value.lengths.tolist()}")
+    return value
+
+
+@dataclass(frozen=True, eq=False, init=False)
 class Canvas:
     """A batch of states x_t: tokens and masks, which of them are given, and which gaps may still grow.
 
@@ -126,6 +144,7 @@ class Canvas:
         mask_id: the token that is a mask; it may lie outside the vocabulary.
         given: for every entry, whether it was there from the start (stays true after a reveal). Default: nothing.
         open_gaps: for each of the length + 1 gaps of every sequence, whether masks may be inserted. Default: all.
+            Both may also be given flat (``[N]``, ``[N + B]``) or as lists.
         max_length: insertions beyond this length are left out; ``None`` for no limit.
         ids: an identity for every entry that it keeps as others are inserted around it (for traces).
 
@@ -140,30 +159,27 @@ class Canvas:
 
     tokens: Ragged
     mask_id: int
-    given: Ragged = None  # type: ignore[assignment]
-    open_gaps: Ragged = None  # type: ignore[assignment]
-    max_length: int | None = None
-    ids: Ragged | None = None
+    given: Ragged
+    open_gaps: Ragged
+    max_length: int | None
+    ids: Ragged | None
 
-    def __post_init__(self) -> None:
-        tokens = self.tokens
-        if self.given is None:
-            object.__setattr__(self, "given", tokens.with_values(torch.zeros_like(tokens.values, dtype=torch.bool)))
-        if self.open_gaps is None:
-            everywhere = torch.ones(tokens.values.shape[0] + len(tokens), dtype=torch.bool, device=tokens.device)
-            object.__setattr__(self, "open_gaps", gaps_of(tokens, everywhere))
-        if self.given.values.dtype != torch.bool or self.open_gaps.values.dtype != torch.bool:
-            raise ValueError("given and open_gaps must be boolean")
-        if not torch.equal(self.given.lengths, tokens.lengths):
-            raise ValueError(
-                f"given must have one value per token: tokens have lengths {tokens.lengths.tolist()}, "
-                f"given {self.given.lengths.tolist()}"
-            )
-        if not torch.equal(self.open_gaps.lengths, tokens.lengths + 1):
-            raise ValueError(
-                f"open_gaps must have one value more than there are tokens: tokens have lengths "
-                f"{tokens.lengths.tolist()}, open_gaps {self.open_gaps.lengths.tolist()}"
-            )
+    def __init__(
+        self,
+        tokens: Ragged,
+        mask_id: int,
+        given: Flags | None = None,
+        open_gaps: Flags | None = None,
+        max_length: int | None = None,
+        ids: Ragged | None = None,
+    ) -> None:
+        fill = object.__setattr__
+        fill(self, "tokens", tokens)
+        fill(self, "mask_id", mask_id)
+        fill(self, "given", _flags(given, tokens.lengths, "given", False))
+        fill(self, "open_gaps", _flags(open_gaps, tokens.lengths + 1, "open_gaps", True))
+        fill(self, "max_length", max_length)
+        fill(self, "ids", ids)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -237,7 +253,9 @@ class Canvas:
         if not bool(counts.any()):
             return self
         gaps = self.open_gaps
-        followed = gaps.columns < self.lengths[gaps.rows]  # every gap but the last of its sequence has an entry behind it
+        followed = (
+            gaps.columns < self.lengths[gaps.rows]
+        )  # every gap but the last of its sequence has an entry behind it
         ends = (counts + followed.long()).cumsum(0)
         old = ends[followed] - 1  # where the old entries go
         lengths = self.lengths + gaps.sum(counts)
@@ -319,15 +337,15 @@ def rank_within(rows: Tensor, key: Tensor) -> Tensor:
 class Prompt:
     """What generation starts from: fixed tokens, masks (``None``) that are there from the start, and open gaps.
 
-    >>> Prompt.prefix([7, 8])                       # goes on behind 7 8
+    >>> Prompt.prefix([7, 8])  # goes on behind 7 8
     Prompt(tokens=(7, 8), open_gaps=(False, False, True))
-    >>> Prompt.infill([[7], [8, 9]])                # 7 ... 8 9
+    >>> Prompt.infill([[7], [8, 9]])  # 7 ... 8 9
     Prompt(tokens=(7, 8, 9), open_gaps=(False, True, False, False))
-    >>> Prompt.infill([[], [7], []])                # ... 7 ...
+    >>> Prompt.infill([[], [7], []])  # ... 7 ...
     Prompt(tokens=(7,), open_gaps=(True, True))
-    >>> Prompt.through([1, 2, 3])                   # waypoints
+    >>> Prompt.through([1, 2, 3])  # waypoints
     Prompt(tokens=(1, 2, 3), open_gaps=(False, True, True, False))
-    >>> Prompt.masks(2)                             # known length: MDM
+    >>> Prompt.masks(2)  # known length: MDM
     Prompt(tokens=(None, None), open_gaps=(False, False, False))
     """
 

@@ -114,9 +114,7 @@ class FlexMDMInterpolant:
         if not bool(((t >= 0) & (t <= 1)).all()):
             raise ValueError(f"times must lie in [0, 1], got values from {float(t.min())} to {float(t.max())}")
         if not torch.equal(template.roles.lengths, x1.lengths):
-            raise ValueError(
-                f"the template has lengths {template.roles.lengths.tolist()} but x1 {x1.lengths.tolist()}"
-            )
+            raise ValueError(f"the template has lengths {template.roles.lengths.tolist()} but x1 {x1.lengths.tolist()}")
         if bool((x1.values == mask_id).any()):
             raise ValueError(f"clean data must not contain the mask id {mask_id}")
 

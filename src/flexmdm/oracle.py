@@ -47,6 +47,7 @@ def _require_possible(prediction: Prediction, possible: Tensor) -> Prediction:
         f"sequence {index} of the canvas cannot occur under this source: no clean sequence contains it "
         f"({int((~possible).sum())} of {len(possible)} are impossible)",
         prediction,
+        possible,
     )
 
 
@@ -143,7 +144,7 @@ class FiniteDistribution:
         rows = canvas.tokens.rows
         mass = self._token_mass(share, weights, which[rows], canvas)
         possible = weights.sum(1) > 0
-        prediction = Prediction(_log_probs(mass, canvas.mask_id), gaps_of(canvas.tokens, missing), possible)
+        prediction = Prediction(_log_probs(mass, canvas.mask_id), gaps_of(canvas.tokens, missing))
         return _require_possible(prediction, possible)
 
     def _embed(self, states: Canvas) -> tuple[Tensor, Tensor]:
@@ -158,16 +159,16 @@ class FiniteDistribution:
             part = tokens[start : start + chunk]
             match = (part[:, None, :, None] == states.mask_id) | (part[:, None, :, None] == clean[None, :, None])
             log_count, share = embeddings(
-                match.reshape(-1, n, m),
+                match.reshape(len(part) * size, n, m),
                 closed[start : start + chunk].repeat_interleave(size, 0),
                 states.lengths[start : start + chunk].repeat_interleave(size),
                 words.lengths.repeat(len(part)),
             )
-            counts.append(log_count.view(-1, size))
-            shares.append(share.view(-1, size, n, m))
+            counts.append(log_count.view(len(part), size))
+            shares.append(share.view(len(part), size, n, m))
         if not counts:
             empty = torch.zeros(0, size, n, m, dtype=torch.float64, device=states.device)
-            return empty[:, :, 0, 0] if n and m else empty.sum((2, 3)), empty
+            return empty.sum((2, 3)), empty
         return torch.cat(counts), torch.cat(shares)
 
     def _gaps(self, share: Tensor, lengths: Tensor) -> Tensor:
@@ -224,7 +225,7 @@ class HiddenMarkovSource:
         vocab_size: number of tokens.
         empty: P(empty sequence); ``initial`` then describes the others.
 
-    >>> source = HiddenMarkovSource([1.0], [[0.5]], [0.5], [0], vocab_size=1)      # a geometric number of zeros
+    >>> source = HiddenMarkovSource([1.0], [[0.5]], [0.5], [0], vocab_size=1)  # a geometric number of zeros
     >>> source.log_prob(Ragged.from_lists([[0, 0, 0]])).exp()
     tensor([0.1250], dtype=torch.float64)
     >>> source.denoiser()(Canvas(Ragged.from_lists([[]]), mask_id=1), 0.0).insertions.tolist()
@@ -323,11 +324,9 @@ class HiddenMarkovSource:
         missing, possible = self._gaps(passage, forward, backward, emission, open_gaps, canvas)
         values = missing[canvas.open_gaps.rows, canvas.open_gaps.columns]
         values = torch.where(canvas.open_gaps.values & possible[canvas.open_gaps.rows], values, 0.0)
-        return _require_possible(Prediction(log_probs, gaps_of(canvas.tokens, values), possible), possible)
+        return _require_possible(Prediction(log_probs, gaps_of(canvas.tokens, values)), possible)
 
-    def _sweep(
-        self, passage: _Passage, emission: Tensor, open_gaps: Tensor, lengths: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _sweep(self, passage: _Passage, emission: Tensor, open_gaps: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Scaled forward and backward vectors ``[B, n, S]``: what lies left of an entry (with it), and right of it."""
         n = emission.shape[1]
         forward, backward = torch.zeros_like(emission), torch.zeros_like(emission)
@@ -401,16 +400,16 @@ class _Passage:
         b = rest[:, None, None] * a
         g = torch.linalg.inv(torch.eye(len(a), dtype=torch.float64) - b)
         bgg = b @ g @ g
-        parts = dict(
-            open=a @ g,
-            count=a @ bgg,
-            start=pi @ g,
-            start_count=pi @ bgg,
-            finish=g @ e,
-            finish_count=bgg @ e,
-            whole=rest * (pi @ g @ e),
-            whole_count=rest * (pi @ g @ g @ e),
-        )
+        parts = {
+            "open": a @ g,
+            "count": a @ bgg,
+            "start": pi @ g,
+            "start_count": pi @ bgg,
+            "finish": g @ e,
+            "finish_count": bgg @ e,
+            "whole": rest * (g @ e @ pi),
+            "whole_count": rest * (g @ g @ e @ pi),
+        }
         if len(rest) > 1:
             parts = {name: part[which] for name, part in parts.items()}
         return cls(closed=a, **parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -62,7 +62,7 @@ class Schedule(ABC):
     def _inverse(self, value: Tensor) -> Tensor: ...
 
     def to_dict(self) -> dict:
-        return {"name": self.name, **asdict(self)}  # type: ignore[call-overload]
+        return {"name": self.name, **vars(self)}
 
     @staticmethod
     def from_dict(stored: dict) -> Schedule:

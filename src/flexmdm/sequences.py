@@ -21,7 +21,7 @@ class Ragged:
     >>> r = Ragged.from_lists([[5, 6, 7], [], [8]])
     >>> r.values, r.lengths
     (tensor([5, 6, 7, 8]), tensor([3, 0, 1]))
-    >>> r.rows, r.columns          # which sequence, and where in it, each entry is
+    >>> r.rows, r.columns  # which sequence, and where in it, each entry is
     (tensor([0, 0, 0, 2]), tensor([0, 1, 2, 0]))
     >>> r.to_padded(-1)
     tensor([[ 5,  6,  7],
@@ -40,7 +40,9 @@ class Ragged:
                 f"lengths must be a 1-D integer tensor, got {tuple(self.lengths.shape)} {self.lengths.dtype}"
             )
         if self.lengths.device != self.values.device:
-            raise ValueError(f"values are on {self.values.device} but lengths on {self.lengths.device}; move one of them")
+            raise ValueError(
+                f"values are on {self.values.device} but lengths on {self.lengths.device}; move one of them"
+            )
         if self.lengths.dtype != torch.int64:
             object.__setattr__(self, "lengths", self.lengths.long())
         if len(self.lengths) and int(self.lengths.min()) < 0:
@@ -134,9 +136,7 @@ class Ragged:
 
     def __getitem__(self, which: int | slice | Tensor) -> Ragged:
         """Some of the sequences: an index, a slice, a tensor of indices or a boolean ``[B]``."""
-        if isinstance(which, int):
-            which = [which]
-        index = torch.arange(len(self), device=self.device)[which]
+        index = torch.arange(len(self), device=self.device)[which].reshape(-1)
         lengths = self.lengths[index]
         starts = (self.offsets[index] - (lengths.cumsum(0) - lengths)).repeat_interleave(lengths)
         return Ragged(self.values[starts + torch.arange(starts.shape[0], device=self.device)], lengths)
@@ -150,7 +150,7 @@ class Ragged:
         return self.sum(mask.long())
 
     def sum(self, values: Tensor | None = None) -> Tensor:
-        """``[B, ...]``: the sum over each sequence of its entries, or of other ``values`` ``[N, ...]`` of the same lengths."""
+        """``[B, ...]``: sums over each sequence, of its entries or of other ``values`` ``[N, ...]``."""
         values = self.values if values is None else values
         return values.new_zeros((len(self), *values.shape[1:])).index_add(0, self.rows, values)
 

@@ -18,12 +18,15 @@ class Prediction:
     Attributes:
         log_probs: ``[M, V]``, log f: the unmasking posterior, one row per mask of the batch, in order.
         insertions: g: the expected number of tokens still missing in each of the len + 1 gaps; 0 where a gap is closed.
-        possible: ``[B]`` bool, whether the state can occur at all (only exact denoisers know), or ``None`` for all.
     """
 
     log_probs: Tensor
     insertions: Ragged
-    possible: Tensor | None = None
+
+    def of(self, canvas: Canvas, which: Tensor) -> Prediction:
+        """What it says of some of the sequences of ``canvas``, ``which`` ``[B]`` bool."""
+        rows = canvas.tokens.rows[canvas.is_mask]
+        return Prediction(self.log_probs[which[rows]], self.insertions[which])
 
 
 @runtime_checkable
@@ -45,8 +48,13 @@ class Denoiser(Protocol):
 
 
 class ImpossibleCanvas(ValueError):
-    """A state that the source cannot produce. Carries the prediction for the states that it can."""
+    """States that the source cannot produce.
 
-    def __init__(self, message: str, prediction: Prediction) -> None:
+    Attributes:
+        prediction: what there is to say of the others.
+        possible: ``[B]`` bool, which states can occur.
+    """
+
+    def __init__(self, message: str, prediction: Prediction, possible: Tensor) -> None:
         super().__init__(message)
-        self.prediction = prediction
+        self.prediction, self.possible = prediction, possible

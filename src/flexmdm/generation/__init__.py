@@ -1,0 +1,26 @@
+"""From prompts to sequences: reveal policies, samplers, the loop and its trace."""
+
+from flexmdm.generation.decoding import Decoding
+from flexmdm.generation.generate import Generation, Progress, generate, sampler_named
+from flexmdm.generation.policies import POLICIES, Policy
+from flexmdm.generation.samplers import AdaptiveSampler, Grid, Leap, LowConfidenceSampler, Sampler, TauSampler
+from flexmdm.generation.spaced import SpacedSampler
+from flexmdm.generation.trace import Event
+
+__all__ = [
+    "POLICIES",
+    "AdaptiveSampler",
+    "Decoding",
+    "Event",
+    "Generation",
+    "Grid",
+    "Leap",
+    "LowConfidenceSampler",
+    "Policy",
+    "Progress",
+    "Sampler",
+    "SpacedSampler",
+    "TauSampler",
+    "generate",
+    "sampler_named",
+]
