@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from flexmdm.alignment import Alignment, align
-from flexmdm.backbones.denoiser import Denoiser, Prediction
+from flexmdm.backbones.denoiser import Denoiser, Prediction, predict
 from flexmdm.canvas import Canvas, Role, Template
 from flexmdm.interpolants import FlexMDMInterpolant, InterpolantSample, assemble
 from flexmdm.quadrature import gauss_legendre
@@ -122,7 +122,7 @@ def likelihood(
 
     with Q and G marginalised over the embeddings of x_t in x1, and g and G summed over each run of free masks, where an
     insertion anywhere leads to the same state. With a template it bounds -log p(x1, placement | template); with a
-    template of present tokens only it is MDM's likelihood.
+    template of present tokens only it is MDM's likelihood. What the denoiser cannot produce has infinite nats.
 
     Args:
         denoiser: f and g.
@@ -163,7 +163,7 @@ def _monte_carlo(
         part = slice(start, start + _CHUNK)
         clean, roles = x1[sequence[part]], template[sequence[part]]
         s = interpolant.sample(clean, t[part], roles, seed=seed + 1 + start, mask_id=denoiser.mask_id)
-        prediction = denoiser(s.canvas, s.alpha)
+        prediction, _ = predict(denoiser, s.canvas, s.alpha)
         alignment = align(s.canvas, clean, roles)
         terms.append(weight[part] * _divergence(prediction, alignment, s.canvas, s.t, interpolant))
     terms = torch.cat(terms).view(len(x1), num_times) if terms else t.view(len(x1), num_times)
@@ -241,7 +241,7 @@ def _enumerated(
         probability = _state_probabilities(digits, template.roles.values, t, interpolant)
         probability = torch.zeros(len(states), dtype=torch.float64, device=x1.device).index_add(0, which, probability)
         clock = t.expand(len(states))
-        prediction = denoiser(states, interpolant.insertion.value(clock))
+        prediction, _ = predict(denoiser, states, interpolant.insertion.value(clock))
         result = result + w * (probability * _divergence(prediction, alignment, states, clock, interpolant)).sum()
     return result
 

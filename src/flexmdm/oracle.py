@@ -1,7 +1,7 @@
 """Sources whose posteriors are known exactly: the ground truth for samplers, losses and likelihoods.
 
-Both sources weigh a clean sequence x* by p(x*) (1 - alpha)^missing #{embeddings of the canvas in x*}, the posterior of the
-interpolant for any schedules when the template is drawn independently of x1.
+Both sources weigh a clean sequence x* by p(x*) (1 - alpha)^missing #{embeddings of the canvas in x*}, the posterior of
+the interpolant for any schedules when the template is drawn independently of x1.
 """
 
 from __future__ import annotations
@@ -381,7 +381,7 @@ def _scaled(vector: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Passage:
-    """The transfer matrices of a hidden-Markov source through open and closed gaps; C is B, or 1 if all clocks agree."""
+    """The transfer matrices of a hidden-Markov source through gaps; C is B, or 1 if all clocks agree."""
 
     closed: Tensor  # [S, S]: A
     open: Tensor  # [C, S, S]: A G

@@ -1,5 +1,5 @@
 """Networks that predict (f, g), and the contract they keep."""
 
-from flexmdm.backbones.denoiser import Denoiser, ImpossibleCanvas, Prediction
+from flexmdm.backbones.denoiser import Denoiser, ImpossibleCanvas, Prediction, predict
 
-__all__ = ["Denoiser", "ImpossibleCanvas", "Prediction"]
+__all__ = ["Denoiser", "ImpossibleCanvas", "Prediction", "predict"]

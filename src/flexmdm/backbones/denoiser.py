@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from flexmdm.canvas import Canvas
@@ -58,3 +59,11 @@ class ImpossibleCanvas(ValueError):
     def __init__(self, message: str, prediction: Prediction, possible: Tensor) -> None:
         super().__init__(message)
         self.prediction, self.possible = prediction, possible
+
+
+def predict(denoiser: Denoiser, canvas: Canvas, alpha: Tensor) -> tuple[Prediction, Tensor]:
+    """What the denoiser says, and which states ``[B]`` it holds possible; of the others nothing can be said."""
+    try:
+        return denoiser(canvas, alpha), torch.ones(len(canvas), dtype=torch.bool, device=canvas.device)
+    except ImpossibleCanvas as error:
+        return error.prediction, error.possible

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from flexmdm.backbones.denoiser import Denoiser, ImpossibleCanvas
+from flexmdm.backbones.denoiser import Denoiser, predict
 from flexmdm.canvas import Canvas, Prompt
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.policies import Policy
@@ -151,7 +152,7 @@ def sampler_named(name: str, grid: Grid, decoding: Decoding | None = None, **opt
     if name not in SAMPLERS:
         raise ValueError(f"unknown sampler {name!r}; the known ones are {', '.join(SAMPLERS)}")
     kind = SAMPLERS[name]
-    chosen = {key: value for key, value in options.items() if value is not None}
+    chosen: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     unknown = sorted(set(chosen) - {f.name for f in fields(kind)})
     if unknown:
         raise ValueError(f"sampler {name!r} has no {', '.join(unknown)}; leave it out or take another sampler")
@@ -219,11 +220,9 @@ class _Run:
         canvas, alpha, sequences = self._put_away(canvas, alpha, sequences, torch.ones_like(alpha, dtype=torch.bool))
         while len(canvas):
             self.evaluations[sequences.cpu()] += 1
-            try:
-                prediction = self.denoiser(canvas, alpha)
-            except ImpossibleCanvas as impossible:
-                possible = impossible.possible
-                prediction = impossible.prediction.of(canvas, possible)
+            prediction, possible = predict(self.denoiser, canvas, alpha)
+            if not bool(possible.all()):
+                prediction = prediction.of(canvas, possible)
                 canvas, alpha, sequences = self._put_away(canvas, alpha, sequences, possible)
                 if not len(canvas):
                     break
