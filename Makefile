@@ -16,13 +16,13 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "  PYTHON=python3.12 make test        use another Python (3.11 or later) for a new .venv"
-	@echo "  make test PYTEST_ARGS='-n 2 -x'    pass options to pytest"
+	@echo "  make test PYTEST_ARGS='-x -k oracle'    pass options to pytest"
 
 demo: $(VENV)/.installed-base ## sample from exact denoisers and compare with the truth
 	$(BIN)/flexmdm demo oracle
 
 test: $(VENV)/.installed-dev ## run the tests and the examples in the docstrings
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff check, ruff format --check, ty
 	$(BIN)/ruff check .

@@ -16,6 +16,7 @@ from flexmdm.canvas import Canvas, Template, gaps_of
 from flexmdm.sequences import Ragged
 
 _NEVER = float("-inf")
+_DOES_NOT_EMBED = "a canvas does not embed in its clean sequence: was it made from this x1 and this template?"
 
 
 def embeddings(match: Tensor, closed: Tensor, entries: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,6 +120,7 @@ def align(canvas: Canvas, x1: Ragged, template: Template | None = None) -> Align
     segments = template.open_gaps  # one segment per gap of the template
     entries = _cut(canvas.tokens, canvas.given.values, segments)
     positions = _cut(x1, template.given, segments)
+    _check_certain(canvas, x1, template, entries, positions)
     trivial = (entries.lengths == 0) | (entries.lengths == positions.lengths)
     chosen = (~trivial).nonzero().squeeze(1)
 
@@ -149,6 +151,20 @@ def align(canvas: Canvas, x1: Ragged, template: Template | None = None) -> Align
     return Alignment(all_weights[mask], all_candidates[mask], gaps, per_sequence)
 
 
+def _check_certain(canvas: Canvas, x1: Ragged, template: Template, entries: Ragged, positions: Ragged) -> None:
+    """What needs no dynamic programme: given tokens, and segments in which nothing is missing."""
+    given, clean = canvas.tokens.values[canvas.given.values], x1.values[template.given]
+    if len(canvas) != len(x1) or not torch.equal(
+        canvas.tokens.count(canvas.given.values), template.roles.count(template.given)
+    ):
+        raise ValueError(_DOES_NOT_EMBED)
+    complete = (entries.lengths == positions.lengths)[entries.rows]
+    behind = positions.values[(positions.offsets[entries.rows] + entries.columns)[complete]]
+    shown = torch.cat([given, entries.values[complete]])
+    if bool(((shown != torch.cat([clean, behind])) & (shown != canvas.mask_id)).any()):
+        raise ValueError(_DOES_NOT_EMBED)
+
+
 def _cut(sequences: Ragged, given: Tensor, segments: Ragged) -> Ragged:
     """The free tokens only, one sequence for each segment between given tokens."""
     segment = given.long().cumsum(0) - given.long() + sequences.rows
@@ -168,7 +184,7 @@ def _align_segments(entries: Ragged, positions: Ragged, mask_id: int) -> tuple[T
     closed = torch.zeros(len(entries), canvas.shape[1] + 1, dtype=torch.bool, device=entries.device)
     log_count, share = embeddings(match, closed, entries.lengths, positions.lengths)
     if bool((log_count == _NEVER).any()):
-        raise ValueError("a canvas does not embed in its clean sequence: was it made from this x1 and this template?")
+        raise ValueError(_DOES_NOT_EMBED)
     share = share[entries.rows, entries.columns]  # [N, m]
     place = torch.arange(clean.shape[1], dtype=torch.float64, device=entries.device)
     return share @ place, log_count, share, clean[entries.rows]

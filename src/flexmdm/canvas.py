@@ -253,6 +253,8 @@ class Canvas:
         if not bool(counts.any()):
             return self
         gaps = self.open_gaps
+        if bool(((counts > 0) & ~gaps.values).any()):
+            raise ValueError("a closed gap receives no masks: counts must be 0 where open_gaps is false")
         followed = (
             gaps.columns < self.lengths[gaps.rows]
         )  # every gap but the last of its sequence has an entry behind it
@@ -292,8 +294,8 @@ class Canvas:
             return counts
         place = torch.arange(len(counts), device=self.device).repeat_interleave(counts)  # one row per drawn insertion
         rows = gaps.rows[place]
-        within = torch.arange(len(place), device=self.device) - (counts.cumsum(0) - counts)[place]
-        key = rng.uniform("limit", rows, gaps.columns[place] * (self.max_length + 1) + within)
+        number = torch.arange(len(place), device=self.device) - torch.searchsorted(rows, rows)  # among those of its row
+        key = rng.uniform("limit", rows, number)
         kept = place[rank_within(rows, key) < room[rows]]
         return torch.zeros_like(counts).index_add(0, kept, torch.ones_like(kept))
 

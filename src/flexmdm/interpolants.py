@@ -52,9 +52,9 @@ class FlexMDMInterpolant:
     >>> x1 = Ragged.from_lists([[0, 1, 2, 1], [2]])
     >>> s = FlexMDMInterpolant().sample(x1, torch.tensor([0.6, 0.6]), seed=3, mask_id=9)
     >>> s.canvas.tokens.tolist(), s.kept.tolist(), s.gaps.tolist()
-    ([[9], [2]], [[0], [0]], [[0, 3], [0, 0]])
+    ([[1, 9], []], [[1, 2], []], [[1, 0, 1], [1]])
     >>> s.targets.tolist()
-    [[0], [2]]
+    [[1, 2], []]
     """
 
     insertion: Schedule = LinearSchedule()
@@ -92,14 +92,14 @@ class FlexMDMInterpolant:
         tensor([0.3466], dtype=torch.float64)
         """
         t = torch.as_tensor(t, dtype=torch.float64)
-        alpha, beta = self.insertion.value(t), self.unmasking.value(t)
-        # With 1 - u = (1 - t)^x, x in [0, 1], the integrand stays smooth as t -> 1.
-        x, weight = gauss_legendre(200, device=t.device)
+        alpha = self.insertion.value(t)
+        # With 1 - u = (1 - t)^x the integrand stays smooth as t -> 1, and with x = y^4 as u -> 0.
+        y, weight = gauss_legendre(200, device=t.device)
         log_rest = torch.log1p(-t.clamp(max=1 - 1e-15))[..., None]  # [..., 1]
-        u = -torch.expm1(log_rest * x)
-        integrand = self.insertion.derivative(u) / (1 - self.unmasking.value(u)) * (1 - u)
-        mask = (1 - beta) * (integrand * -log_rest * weight).sum(-1)
-        mask = torch.minimum(mask, alpha)
+        u = -torch.expm1(log_rest * y**4)
+        survival = (self.unmasking.rest(t)[..., None] / self.unmasking.rest(u)).clamp(max=1)  # still masked at t
+        integrand = self.insertion.derivative(u) * survival * (1 - u) * -log_rest * 4 * y**3
+        mask = torch.where(t > 0, (integrand * weight).sum(-1), 0.0).minimum(alpha)
         return 1 - alpha, mask, alpha - mask
 
     def to_dict(self) -> dict:

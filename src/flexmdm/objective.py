@@ -144,10 +144,11 @@ def likelihood(
     template = Template.free(x1) if template is None else template
     if num_times < 1:
         raise ValueError(f"num_times must be at least 1, got {num_times}")
+    if not len(x1):
+        return Likelihood(*torch.zeros(2, 0, dtype=torch.float64, device=x1.device))
     if exact:
         nats = [_enumerated(denoiser, x1[b], template[b], interpolant, num_times) for b in range(len(x1))]
-        nats = torch.stack(nats) if nats else torch.zeros(0, dtype=torch.float64)
-        return Likelihood(nats, torch.zeros_like(nats))
+        return Likelihood(torch.stack(nats), torch.zeros(len(x1), dtype=torch.float64, device=x1.device))
     return _monte_carlo(denoiser, x1, template, interpolant, num_times, seed)
 
 
@@ -163,10 +164,8 @@ def _monte_carlo(
         part = slice(start, start + _CHUNK)
         clean, roles = x1[sequence[part]], template[sequence[part]]
         s = interpolant.sample(clean, t[part], roles, seed=seed + 1 + start, mask_id=denoiser.mask_id)
-        prediction, _ = predict(denoiser, s.canvas, s.alpha)
-        alignment = align(s.canvas, clean, roles)
-        terms.append(weight[part] * _divergence(prediction, alignment, s.canvas, s.t, interpolant))
-    terms = torch.cat(terms).view(len(x1), num_times) if terms else t.view(len(x1), num_times)
+        terms.append(weight[part] * _terms(denoiser, s.canvas, clean, roles, s.t, interpolant))
+    terms = torch.cat(terms).view(len(x1), num_times)
     # Stratified times only lower the true error, so this one is conservative.
     error = terms.std(1) / math.sqrt(num_times) if num_times > 1 else torch.full_like(terms[:, 0], math.inf)
     return Likelihood(terms.mean(1), error)
@@ -231,30 +230,40 @@ def _enumerated(
     flat = digits.flatten()
     canvas, _ = assemble(x1[again], template[again], flat > 0, flat == 2, denoiser.mask_id)
     states, which = canvas.distinct()
-    again = again[: len(states)]
-    alignment = align(states, x1[again], template[again])
 
-    u, weight = gauss_legendre(nodes, device=x1.device)
-    times, weight = 1 - (1 - u) ** 2, weight * 2 * (1 - u)
+    u, weight = gauss_legendre(nodes, device=x1.device)  # t = 1 - (1 - u^2)^2 is gentle at both ends
+    times, weight = 1 - (1 - u**2) ** 2, weight * 4 * u * (1 - u**2)
+    probability = _state_probabilities(digits, template.roles.values, times, interpolant)  # [T, K]
+    probability = torch.zeros(nodes, len(states), dtype=torch.float64, device=x1.device).index_add(
+        1, which, probability
+    )
+    mass = (weight[:, None] * probability).flatten()
+    happens = mass.nonzero().squeeze(1)
     result = torch.zeros((), dtype=torch.float64, device=x1.device)
-    for t, w in zip(times, weight, strict=True):
-        probability = _state_probabilities(digits, template.roles.values, t, interpolant)
-        probability = torch.zeros(len(states), dtype=torch.float64, device=x1.device).index_add(0, which, probability)
-        clock = t.expand(len(states))
-        prediction, _ = predict(denoiser, states, interpolant.insertion.value(clock))
-        result = result + w * (probability * _divergence(prediction, alignment, states, clock, interpolant)).sum()
+    for some in happens.split(_CHUNK):
+        node, state = some // len(states), some % len(states)
+        terms = _terms(denoiser, states[state], x1[again[state]], template[again[state]], times[node], interpolant)
+        result = result + (mass[some] * terms).sum()
     return result
 
 
+def _terms(
+    denoiser: Denoiser, canvas: Canvas, x1: Ragged, template: Template, t: Tensor, interpolant: FlexMDMInterpolant
+) -> Tensor:
+    """The integrand of the likelihood at the given states and times, ``[B]``."""
+    prediction, _ = predict(denoiser, canvas, interpolant.insertion.value(t))
+    return _divergence(prediction, align(canvas, x1, template), canvas, t, interpolant)
+
+
 def _state_probabilities(digits: Tensor, roles: Tensor, t: Tensor, interpolant: FlexMDMInterpolant) -> Tensor:
-    """``[K]``: the probability at time t of each combination of empty (0), mask (1) and clean (2) tokens."""
+    """``[T, K]``: the probability at each time of each combination of empty (0), mask (1) and clean (2) tokens."""
     beta = interpolant.unmasking.value(t)
     one, zero = torch.ones_like(beta), torch.zeros_like(beta)
-    table = torch.stack(  # [role, state]
+    table = torch.stack(  # [role, state, T]
         [
             torch.stack(interpolant.state_probabilities(t)),
             torch.stack([zero, 1 - beta, beta]),
             torch.stack([zero, zero, one]),
         ]
     )
-    return table[roles.long().expand_as(digits), digits].prod(1)
+    return table[roles.long().expand_as(digits), digits].prod(1).T

@@ -23,6 +23,7 @@ from flexmdm.sequences import Ragged
 _TOTAL_TOLERANCE = 1e-6
 _LARGEST_TABLE = 20_000_000  # entries of an intermediate tensor, before the work is cut into chunks
 _SMALLEST_REST = 1e-12  # stands for 1 - alpha = 0, the limit of the fewest missing tokens
+_LEAST_WEIGHT = 1e-290  # below it the arithmetic loses digits: what weighs less counts as impossible
 
 
 def _check_canvas(canvas: Canvas, alpha: Tensor | float, vocab_size: int) -> Tensor:
@@ -37,6 +38,12 @@ def _check_tokens(tokens: Tensor, vocab_size: int) -> None:
     outside = (tokens < 0) | (tokens >= vocab_size)
     if bool(outside.any()):
         raise ValueError(f"token {int(tokens[outside][0])} is outside the vocabulary 0..{vocab_size - 1}")
+
+
+def _mask_id(mask_id: int | None, emitted: Tensor, vocab_size: int) -> int:
+    if mask_id is not None and bool((emitted == mask_id).any()):
+        raise ValueError(f"the mask id {mask_id} is a token of the clean sequences: take one that never occurs")
+    return vocab_size if mask_id is None else mask_id
 
 
 def _require_possible(prediction: Prediction, possible: Tensor) -> Prediction:
@@ -122,7 +129,7 @@ class FiniteDistribution:
 
     def denoiser(self, mask_id: int | None = None) -> OracleDenoiser:
         """The exact denoiser. The mask is the first id behind the vocabulary unless told otherwise."""
-        return OracleDenoiser(self, self.vocab_size if mask_id is None else mask_id)
+        return OracleDenoiser(self, _mask_id(mask_id, self.sequences.values, self.vocab_size))
 
     def posterior(self, canvas: Canvas, alpha: Tensor | float) -> Tensor:
         """q_alpha(x* | x), ``[B, S]``: the law of the clean sequence given the state; a row of zeros if impossible."""
@@ -192,10 +199,8 @@ class FiniteDistribution:
         can = log_count > -math.inf
         fewest = torch.where(can, missing, math.inf).amin(1, keepdim=True)
         relative = torch.where(can, missing - fewest, 0.0)  # so that alpha = 1 is the limit: the fewest missing
-        peak = torch.where(can, log_count, 0.0).amax(1, keepdim=True)
-        rest = torch.pow((1 - alpha)[:, None], relative)
-        weights = torch.where(can, self.probabilities.to(alpha.device) * torch.exp(log_count - peak) * rest, 0.0)
-        return weights / weights.sum(1, keepdim=True).clamp(min=1e-300)
+        log_weight = self.probabilities.to(alpha.device).log() + log_count + torch.xlogy(relative, (1 - alpha)[:, None])
+        return torch.where(can.any(1, keepdim=True), log_weight.softmax(1), 0.0)
 
     def _token_mass(self, share: Tensor, weights: Tensor, state_of_entry: Tensor, canvas: Canvas) -> Tensor:
         """sum_x* q(x*) sum_j P(s_i = j) 1[x*_j = v] for every mask, ``[M, V]``."""
@@ -216,6 +221,8 @@ class HiddenMarkovSource:
     With q = 1 - alpha, B = qA and G = (I - B)^-1, everything that may be missing between two visible tokens sums to
     A G (A if the gap is closed), before the first to pi G, after the last to G e, and the expected number missing has
     the numerators A B G^2, pi B G^2 and B G^2 e. The empty canvas weighs p_empty + q pi G e, numerator q pi G^2 e.
+    A gap in which k tokens must be missing weighs q^k: below 1e-290 (k > 24 at alpha = 1, which stands for 1 - 1e-12;
+    k > 96 at alpha = 0.999) such a state counts as impossible.
 
     Args:
         initial: ``[S]``, pi.
@@ -304,11 +311,13 @@ class HiddenMarkovSource:
 
     def denoiser(self, mask_id: int | None = None) -> OracleDenoiser:
         """The exact denoiser. The mask is the first id behind the vocabulary unless told otherwise."""
-        return OracleDenoiser(self, self.vocab_size if mask_id is None else mask_id)
+        return OracleDenoiser(self, _mask_id(mask_id, self.token_of_state, self.vocab_size))
 
     def predict(self, canvas: Canvas, alpha: Tensor | float) -> Prediction:
         """f and g for every state of the canvas."""
         alpha = _check_canvas(canvas, alpha, self.vocab_size)
+        if not len(canvas):
+            return Prediction(torch.zeros(0, self.vocab_size, dtype=torch.float64), canvas.open_gaps.with_values(alpha))
         passage = _Passage.of(self, (1 - alpha).clamp(min=_SMALLEST_REST))
         visible = torch.cat([self._emission, torch.ones(1, len(self.initial), dtype=torch.float64)])  # last row: masks
         tokens = canvas.tokens.to_padded(canvas.mask_id)
@@ -360,7 +369,7 @@ class HiddenMarkovSource:
         # Nothing there yet: the one gap holds everything. A closed gap leaves the empty sequence only.
         weight = torch.where(open_gaps[:, 0], (1 - self.empty) * passage.whole, 0.0) + self.empty
         empty = (1 - self.empty) * passage.whole_count / weight.clamp(min=1e-300)
-        possible = torch.where(lengths == 0, weight > 0, True)
+        possible = torch.where(lengths == 0, weight > _LEAST_WEIGHT, True)
         if n:
             entry = emission * backward
             first = (passage.start * entry[:, 0]).sum(1)
@@ -376,7 +385,8 @@ class HiddenMarkovSource:
 
 
 def _scaled(vector: Tensor) -> Tensor:
-    return vector / vector.sum(-1, keepdim=True).clamp(min=1e-300)
+    total = vector.sum(-1, keepdim=True)
+    return torch.where(total > _LEAST_WEIGHT, vector / total, 0.0)
 
 
 @dataclass(frozen=True)

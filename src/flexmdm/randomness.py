@@ -36,10 +36,11 @@ def uniform(seed: int, *counters: Tensor | int, device: torch.device | str | Non
     >>> torch.equal(uniform(0, torch.tensor([2]), 7), a[2:])
     True
     """
-    state = torch.tensor((seed + (1 << 63)) % (1 << 64) - (1 << 63), device=device)
+    state = _mix(torch.tensor((seed + (1 << 63)) % (1 << 64) - (1 << 63), device=device) + _FIRST)
     for counter in counters:
-        state = _mix(state * 3 + _GOLDEN) ^ _mix(torch.as_tensor(counter, device=state.device).long() + _GOLDEN)
-    return (_shifted(_mix(state), 11).double() + 0.5) * 2.0**-53
+        # Mixed in one after the other, so that no counter can stand in for another or for the seed.
+        state = _mix((state ^ _mix(torch.as_tensor(counter, device=state.device).long() + _GOLDEN)) + _SECOND)
+    return (_shifted(state, 12).double() + 0.5) * 2.0**-52
 
 
 def poisson_quantile(u: Tensor, rate: Tensor) -> Tensor:

@@ -12,8 +12,7 @@ from torch import Tensor
 
 
 def _in_unit_interval(x: Tensor | float, name: str) -> Tensor:
-    x = torch.as_tensor(x)
-    x = x if x.is_floating_point() else x.double()
+    x = x if isinstance(x, Tensor) and x.is_floating_point() else torch.as_tensor(x, dtype=torch.float64)
     if not bool(((x >= 0) & (x <= 1)).all()):
         raise ValueError(f"{name} must lie in [0, 1], got values from {float(x.min())} to {float(x.max())}")
     return x
@@ -22,13 +21,14 @@ def _in_unit_interval(x: Tensor | float, name: str) -> Tensor:
 class Schedule(ABC):
     """A smooth increasing function of t with value 0 at t = 0 and 1 at t = 1.
 
-    ``value(t)`` is alpha_t (or beta_t), ``derivative(t)`` its time derivative, ``inverse(value(t)) == t``, and
-    ``hazard(t) = derivative(t) / (1 - value(t))`` the rate at which what has not happened yet happens.
+    ``value(t)`` is alpha_t (or beta_t), ``rest(t) = 1 - value(t)``, ``derivative(t)`` its time derivative,
+    ``inverse(value(t)) == t``, and ``hazard(t) = derivative(t) / rest(t)`` the rate at which what has not happened yet
+    happens.
     A schedule is stored as ``to_dict()`` and comes back by ``Schedule.from_dict``.
 
     >>> schedule = Schedule.from_dict({"name": "polynomial", "exponent": 2.0})
     >>> schedule.value(0.5), schedule.hazard(0.5)
-    (tensor(0.2500), tensor(1.3333))
+    (tensor(0.2500, dtype=torch.float64), tensor(1.3333, dtype=torch.float64))
     >>> schedule.to_dict()
     {'name': 'polynomial', 'exponent': 2.0}
     """
@@ -50,13 +50,20 @@ class Schedule(ABC):
 
     def hazard(self, t: Tensor | float) -> Tensor:
         t = _in_unit_interval(t, "t")
-        return self._derivative(t) / (1 - self._value(t))
+        return self._derivative(t) / self._rest(t)
+
+    def rest(self, t: Tensor | float) -> Tensor:
+        """1 - value(t), without cancellation near t = 1."""
+        return self._rest(_in_unit_interval(t, "t"))
 
     @abstractmethod
     def _value(self, t: Tensor) -> Tensor: ...
 
     @abstractmethod
     def _derivative(self, t: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _rest(self, t: Tensor) -> Tensor: ...
 
     @abstractmethod
     def _inverse(self, value: Tensor) -> Tensor: ...
@@ -81,7 +88,7 @@ class LinearSchedule(Schedule):
     """t, the paper's choice for both schedules.
 
     >>> LinearSchedule().value(0.25)
-    tensor(0.2500)
+    tensor(0.2500, dtype=torch.float64)
     """
 
     name = "linear"
@@ -92,6 +99,9 @@ class LinearSchedule(Schedule):
     def _derivative(self, t: Tensor) -> Tensor:
         return torch.ones_like(t)
 
+    def _rest(self, t: Tensor) -> Tensor:
+        return 1 - t
+
     def _inverse(self, value: Tensor) -> Tensor:
         return value
 
@@ -101,19 +111,23 @@ class CosineSchedule(Schedule):
     """1 - cos(pi t / 2): slow at first.
 
     >>> CosineSchedule().value(1 / 3)
-    tensor(0.1340)
+    tensor(0.1340, dtype=torch.float64)
     """
 
     name = "cosine"
 
     def _value(self, t: Tensor) -> Tensor:
-        return 2 * torch.sin(t * (math.pi / 4)) ** 2  # = 1 - cos(pi t / 2), without cancellation at 0
+        # The same function twice: without cancellation at 0, and exactly 1 at 1.
+        return torch.where(t < 0.5, 2 * torch.sin(t * (math.pi / 4)) ** 2, 1 - torch.sin((1 - t) * (math.pi / 2)))
 
     def _derivative(self, t: Tensor) -> Tensor:
         return math.pi / 2 * torch.sin(t * (math.pi / 2))
 
+    def _rest(self, t: Tensor) -> Tensor:
+        return torch.sin((1 - t) * (math.pi / 2))
+
     def _inverse(self, value: Tensor) -> Tensor:
-        return torch.asin((value / 2).sqrt()) * (4 / math.pi)
+        return (torch.asin((value / 2).sqrt()) * (4 / math.pi)).clamp(max=1)
 
 
 @dataclass(frozen=True)
@@ -121,7 +135,7 @@ class SineSchedule(Schedule):
     """sin(pi t / 2): fast at first.
 
     >>> SineSchedule().value(1 / 3)
-    tensor(0.5000)
+    tensor(0.5000, dtype=torch.float64)
     """
 
     name = "sine"
@@ -130,7 +144,10 @@ class SineSchedule(Schedule):
         return torch.sin(t * (math.pi / 2))
 
     def _derivative(self, t: Tensor) -> Tensor:
-        return math.pi / 2 * torch.cos(t * (math.pi / 2))
+        return math.pi / 2 * torch.sin((1 - t) * (math.pi / 2))
+
+    def _rest(self, t: Tensor) -> Tensor:
+        return 2 * torch.sin((1 - t) * (math.pi / 4)) ** 2
 
     def _inverse(self, value: Tensor) -> Tensor:
         return torch.asin(value) * (2 / math.pi)
@@ -141,7 +158,7 @@ class PolynomialSchedule(Schedule):
     """t ** exponent.
 
     >>> PolynomialSchedule(exponent=3.0).value(0.5)
-    tensor(0.1250)
+    tensor(0.1250, dtype=torch.float64)
     """
 
     exponent: float = 2.0
@@ -156,6 +173,9 @@ class PolynomialSchedule(Schedule):
 
     def _derivative(self, t: Tensor) -> Tensor:
         return self.exponent * t ** (self.exponent - 1)
+
+    def _rest(self, t: Tensor) -> Tensor:
+        return -torch.expm1(self.exponent * t.log())
 
     def _inverse(self, value: Tensor) -> Tensor:
         return value ** (1 / self.exponent)
@@ -192,6 +212,10 @@ class GeometricSchedule(Schedule):
         start, end = self._range
         sigma = self._sigma(t)
         return torch.exp(-sigma) * sigma * math.log(self.high / self.low) / (end - start)
+
+    def _rest(self, t: Tensor) -> Tensor:
+        start, end = self._range
+        return (-torch.expm1(self.low - self._sigma(t)) * end / (end - start)).clamp(0, 1)
 
     def _inverse(self, value: Tensor) -> Tensor:
         start, end = self._range

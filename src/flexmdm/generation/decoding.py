@@ -49,6 +49,8 @@ class Decoding:
             logits = _nucleus(logits, self.top_p)
         reached = logits.exp().cumsum(1)
         total = reached[:, -1]
+        if not bool(torch.isfinite(total).all()):
+            raise ValueError("cannot draw a token: the denoiser's log-probabilities contain NaN, or nothing but -inf")
         # Strictly below the total, and the first place strictly above: a token of probability 0 is never drawn.
         aim = torch.minimum(u.double() * total, torch.nextafter(total, torch.zeros_like(total)))
         return torch.searchsorted(reached, aim[:, None], right=True).squeeze(1)
