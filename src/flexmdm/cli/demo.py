@@ -32,10 +32,10 @@ def oracle(
     seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
     json: Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)] = None,
     steps: Annotated[
-        list[int] | None, typer.Option(min=1, help="Sampler steps; repeat for several. [default: 16, 64, 256]")
+        list[int] | None, typer.Option(min=1, help="Sampler steps; repeat for several. [default: 16, 32, 64, 128]")
     ] = None,
 ) -> None:
     """Draw from a source whose exact denoiser is known, and measure how far each sampler is from the truth."""
     from flexmdm.demos import oracle as demo
 
-    demo.run(output=output, samples=samples, seed=seed, json=json, steps=steps or [16, 64, 256])
+    demo.run(output=output, samples=samples, seed=seed, json=json, steps=steps or [16, 32, 64, 128])

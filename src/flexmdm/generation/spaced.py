@@ -1,90 +1,177 @@
-"""prototype"""
+"""The spaced sampler: insertions and reveals take turns, and what is revealed together lies far apart."""
+
 from __future__ import annotations
+
+import math
 from dataclasses import dataclass
+
 import torch
 from torch import Tensor
+
+from flexmdm.backbones.denoiser import Prediction
 from flexmdm.canvas import Canvas
 from flexmdm.generation.decoding import Decoding
-from flexmdm.generation.policies import policy_named
+from flexmdm.generation.policies import Policy, entropy, policy_named
 from flexmdm.generation.samplers import Grid, reveal
-from flexmdm.sequences import Ragged
-import os
+from flexmdm.randomness import StepRandomness, poisson_quantile
 
-def spaced_subset(priority, position, distance):
-    """greedy maximal subset, [B,n] priority (-inf: no candidate), position increasing; 1-D distance."""
-    chosen = torch.zeros_like(priority, dtype=torch.bool)
-    alive = priority > -float('inf')
-    d = (position[:, :, None] - position[:, None]).abs() < distance
-    while bool(alive.any()):
-        p = torch.where(alive, priority, -float('inf'))
-        best = torch.where(d, p[:, None], -float('inf')).amax(2)
-        new = alive & (p >= best)
-        chosen |= new
-        alive = alive & ~new & ~((d & new[:, None]).any(2))
-    return chosen
+_SCREEN = 4.0  # a clean token between two masks stands for this many masks more
+_FINEST = 64  # a crowded step is never shorter than this fraction of a grid step, so that every run ends
+
 
 @dataclass(frozen=True)
 class SpacedSampler:
+    """Few evaluations, little bias: a step either inserts or reveals, and what it does together is nearly independent.
+
+    By the any-order theorem reveals are free: which masks, and at which clock, as long as the choice does not look at
+    the drawn tokens. Insertions are not free, their rate per unit of alpha is g_i(x, alpha) / (1 - alpha). Hence:
+
+    - *Inserting.* The clock goes from alpha to alpha' and gap i gets p g_i masks on average, p = (alpha' - alpha) /
+      (1 - alpha), the right mean for any p: Poisson, or one at most next to a clean token where g_i <= 1. alpha' is the
+      next point of the grid, or earlier if a gap would get more than ``crowding``: p max_i g_i <= ``crowding``. It
+      depends on the prediction alone: a step that ended at a drawn insertion would bias the length. A canvas so grows
+      by a bounded factor per step, however long it is to be.
+    - *Revealing.* When there are more masks than if the reveals of the unmasking schedule had stopped ``lag`` grid
+      steps ago, the clock stands still (so no insertion relies on a g that knows nothing of the new tokens), and masks
+      are revealed until there are as many as the schedule leaves now, the highest scores of ``confidence`` first.
+    - *Spacing.* Of two masks closer than the smaller of their reaches only one is revealed in a step. Between two masks
+      a mask counts 1 and a clean token, which screens them from each other, 5. A mask of entropy H nats has reach
+      ``spacing`` * (1 - log H / log ``negligible``), at least 0: what f knows already depends on nothing.
+
+    At alpha = 1, and without open gaps (MDM), only reveals remain; they do not wait for the grid.
+
+    Exact as the number of grid steps goes to infinity, whatever the other settings: p goes to 0 and the number of masks
+    revealed together to 1. With ``lag = inf``, and for MDM, everything is left for alpha = 1, which is exact as
+    ``spacing`` goes to infinity with ``negligible = 0``.
+
+    Attributes:
+        grid: the clock never steps past its points.
+        decoding: how tokens are drawn.
+        confidence: which masks to reveal first: the name of a policy, or a function.
+        spacing: the reach of a mask with an entropy of 1 nat.
+        crowding: the expected number of insertions that a gap may get in one step; ``inf`` for the bare grid.
+        lag: how many grid steps the reveals may fall behind their schedule. ``inf`` reveals only when all is inserted:
+            the fewest evaluations, for a denoiser that is also good at canvases of nothing but masks.
+        negligible: the entropy in nats below which a mask may be revealed together with any other; 0 for none.
+    """
+
     grid: Grid
     decoding: Decoding = Decoding()
-    confidence: str = "random"
-    spacing: float = 6.0
-    barrier: float = 3.0
-    allowance: float = 0.15
-    radius: float = 3.0
-    mode: str = "schedule"
-    gw: float = 1.0
-    rw: float = 0.0   # weight of reveal events in insertion conflicts
-    def step(self, canvas, prediction, alpha, rng):
-        leap = self.grid.leap(alpha)
-        B = len(canvas); lengths = canvas.lengths; dev = canvas.device
-        tokens = canvas.tokens.to_padded(-5); n = tokens.shape[1]
-        is_mask = tokens == canvas.mask_id
-        g = torch.where(canvas.open_gaps.values, prediction.insertions.values.double(), 0.0)
-        gp = canvas.open_gaps.with_values(g).to_padded(0.0)  # [B,n+1]
-        cost = torch.where(is_mask, 1.0, 1.0 + self.barrier).double()
-        # coordinate of entry i centre, and gap centre
-        before = torch.nn.functional.pad(cost.cumsum(1), (1, 0))  # cost of entries < i
-        gb = gp.cumsum(1)
-        pos_entry = before[:, :n] + gb[:, :n] + cost / 2
-        pos_gap = before + gb - gp / 2
-        no_open = canvas.num_open == 0
-        final = (alpha >= 1) | no_open
-        # insertion events
-        gaps = canvas.open_gaps
-        share = torch.where(final, 0.0, leap.insertions)
-        counts = rng.poisson("insertion", g * share[gaps.rows], gaps.rows, gaps.columns)
-        place = torch.arange(len(counts)).repeat_interleave(counts)
-        er = gaps.rows[place]; ec = gaps.columns[place]
-        within = torch.arange(len(place)) - (counts.cumsum(0) - counts)[place]
-        et = rng.uniform("time", er, ec * 100003 + within)
-        # reveals
-        masks = canvas.masks; mr = canvas.tokens.rows[masks]; mc = canvas.tokens.columns[masks]
-        u = rng.uniform("reveal", mr, mc)
-        r = torch.where(final, 1.0, leap.reveals)[mr]
-        if self.mode == "schedule": rt = u / r.clamp(min=1e-12)
-        elif self.mode == "eager": rt = torch.where(final[mr], 0.0, u * 0.0)
-        elif self.mode == "late": rt = torch.where(final[mr], 0.0, 2.0)
-        # conflicts
-        tau = torch.ones(B, dtype=torch.float64)
-        ins = Ragged(torch.arange(len(place)), torch.bincount(er, minlength=B))
-        if len(place):
-            tp = ins.with_values(et).to_padded(2.0); xp = ins.with_values(pos_gap[er, ec]).to_padded(1e9); gpn=ins.with_values(gp[er,ec]).to_padded(0.)
-            near = (xp[:, :, None] - xp[:, None]).abs() < (self.radius + gpn[:, :, None])  # neighbours within own gap
-            earlier = tp[:, None] < tp[:, :, None]
-            k = (near & earlier).sum(2).double()
-            # neighbourhood g
-            gnear = (torch.where((pos_gap[:, None] - xp[:, :, None]).abs() < (self.radius + gpn[:, :, None]), gp[:, None], 0.0)).sum(2)
-            bad = (k > self.allowance * gnear) & (tp <= 1)
-            tau = torch.where(bad, tp, 1.0).amin(1)
-        counts2 = torch.zeros_like(counts).index_add(0, place, (et <= tau[er]).long())
-        cand = rt <= tau[mr]
-        pr = policy_named(self.confidence)(prediction.log_probs, canvas, rng).double()
-        priority = torch.full((B, n), -float('inf'), dtype=torch.float64)
-        priority[mr[cand], mc[cand]] = pr[cand]
-        sel = spaced_subset(priority, before[:, :n] + self.gw * gb[:, :n] + cost / 2, self.spacing) if n else torch.zeros(B, 0, dtype=torch.bool)
-        chosen = sel[mr, mc]
+    confidence: str | Policy = "random"
+    spacing: float = 16.0
+    crowding: float = 0.3
+    lag: float = 4.0
+    negligible: float = 0.05
+
+    def __post_init__(self) -> None:
+        policy_named(self.confidence)
+        if not self.spacing > 0:
+            raise ValueError(f"spacing must be positive, got {self.spacing}")
+        if not self.crowding > 0:
+            raise ValueError(f"crowding must be a positive number of insertions per gap and step, got {self.crowding}")
+        if not self.lag >= 0:
+            raise ValueError(f"lag must be a number of grid steps from 0 up, or inf, got {self.lag}")
+        if not 0 <= self.negligible < 1:
+            raise ValueError(f"negligible must be an entropy in [0, 1) nats, got {self.negligible}")
+
+    def step(self, canvas: Canvas, prediction: Prediction, alpha: Tensor, rng: StepRandomness) -> tuple[Canvas, Tensor]:
+        complete = (alpha >= 1) | (canvas.num_open == 0)
+        clock = torch.where(complete, 0.0, alpha)  # what is complete has none
+        due = torch.where(complete, canvas.num_masks, self._due(canvas, clock, rng))
+        chosen = self._chosen(canvas, prediction, due, rng)
+        revealing = torch.bincount(canvas.tokens.rows[canvas.masks[chosen]], minlength=len(canvas)) > 0
+        ahead = torch.where(complete | revealing, clock, self._next_clock(canvas, prediction, clock))
         canvas = reveal(canvas, prediction, chosen, self.decoding, rng)
-        canvas = canvas.insert_masks(canvas.within_limit(counts2, rng))
-        new = torch.where(tau >= 1, leap.alpha, alpha + tau * (leap.alpha - alpha))
-        return canvas, torch.where(no_open, 1.0, torch.where(final, alpha, new))
+        canvas = _insert(canvas, prediction, (ahead - clock) / (1 - clock), rng)
+        return canvas, torch.where(complete, 1.0, ahead)
+
+    def _next_clock(self, canvas: Canvas, prediction: Prediction, alpha: Tensor) -> Tensor:
+        """``[B]``: the next point of the grid, or where the fullest gap has got ``crowding`` insertions."""
+        schedule, steps = self.grid.interpolant.insertion, self.grid.steps
+        missing = torch.where(canvas.open_gaps.values, prediction.insertions.values.double(), 0.0)
+        most = torch.zeros_like(alpha).scatter_reduce(0, canvas.open_gaps.rows, missing, "amax")
+        if canvas.max_length is not None:  # nothing comes into a full canvas, so nothing crowds
+            most = torch.where(canvas.lengths >= canvas.max_length, 0.0, most)
+        crowded = alpha + (1 - alpha) * self.crowding / most.clamp(min=1e-300)
+        soonest = schedule.value((schedule.inverse(alpha) + 1 / (_FINEST * steps)).clamp(max=1.0))
+        leap = self.grid.leap(alpha)
+        ahead = torch.minimum(leap.alpha, torch.maximum(crowded, soonest))
+        return torch.where(leap.last & (ahead >= leap.alpha), 1.0, ahead)  # a schedule may end an ulp short of 1
+
+    def _due(self, canvas: Canvas, alpha: Tensor, rng: StepRandomness) -> Tensor:
+        """``[B]``: how many masks to reveal now to be on schedule; none before the lag is used up."""
+        interpolant = self.grid.interpolant
+        t = interpolant.insertion.inverse(alpha)
+        before = (t - self.lag / self.grid.steps).clamp(min=0.0)
+        masked, masked_before = interpolant.state_probabilities(torch.stack([t, before]))[1]
+        since = alpha - interpolant.insertion.value(before)
+        # Of the tokens that were inserted, or are given masks: the share that is masked, on schedule and with the lag.
+        started = alpha > 0
+        on_schedule = torch.where(started, masked / alpha, 1.0)
+        behind = torch.where(started, (masked_before + since) / alpha, 1.0)
+        masks, tokens = canvas.num_masks, canvas.tokens.count(~canvas.given.values | canvas.is_mask)
+        everyone = torch.arange(len(canvas), device=canvas.device)
+        excess = (masks - tokens * on_schedule).clamp(min=0.0)
+        due = torch.floor(excess + rng.uniform("due", everyone)).long()  # rounded at random: right on average
+        return torch.where(masks > tokens * behind + 1e-9, due, 0)
+
+    def _chosen(self, canvas: Canvas, prediction: Prediction, due: Tensor, rng: StepRandomness) -> Tensor:
+        """``[M]``: which masks to reveal, up to ``due`` ``[B]`` of each sequence, out of each other's reach."""
+        masks = canvas.masks
+        if not bool((due > 0).any()) or not len(masks):
+            return torch.zeros(len(masks), dtype=torch.bool, device=canvas.device)
+        rows, columns = canvas.tokens.rows[masks], canvas.tokens.columns[masks]
+        is_mask = canvas.tokens.with_values(canvas.is_mask).to_padded(False)  # [B, n]
+        width = torch.where(is_mask, 1.0, 1.0 + _SCREEN).double()
+        position = width.cumsum(1) - width / 2
+        score = torch.full_like(position, -math.inf)
+        score[rows, columns] = policy_named(self.confidence)(prediction.log_probs, canvas, rng).double()
+        doubt = -entropy(prediction.log_probs.double(), canvas, rng)
+        reach = torch.zeros_like(position)
+        relative = doubt.clamp(min=1e-300).log() / math.log(max(self.negligible, 1e-300))
+        reach[rows, columns] = self.spacing * (1 - relative).clamp(min=0.0)
+        return spaced_subset(score, position, reach, due)[rows, columns]
+
+
+def _insert(canvas: Canvas, prediction: Prediction, share: Tensor, rng: StepRandomness) -> Canvas:
+    """Insert share * g masks on average in every open gap, ``share`` ``[B]``, within the canvas's ``max_length``.
+
+    Poisson counts, but at most one mask in a gap next to a clean token that misses at most one: there the context tells
+    what is missing, and a second mask often leads to a sequence that cannot be.
+    """
+    gaps = canvas.open_gaps
+    missing = torch.where(gaps.values, prediction.insertions.values.double(), 0.0)
+    clean = (~canvas.is_mask).nonzero().squeeze(1)
+    left = clean + canvas.tokens.rows[clean]  # the gap in front of each clean token; the one behind it is the next
+    single = torch.zeros_like(gaps.values).index_fill(0, torch.cat([left, left + 1]), True) & (missing <= 1)
+    rate = missing * share[gaps.rows]
+    u = rng.uniform("insertion", gaps.rows, gaps.columns)
+    counts = torch.where(single, (u < rate).long(), poisson_quantile(u, rate))
+    return canvas.insert_masks(canvas.within_limit(counts, rng))
+
+
+def spaced_subset(score: Tensor, position: Tensor, reach: Tensor, most: Tensor) -> Tensor:
+    """The highest scores of each row that are out of reach of each other, at most ``most`` ``[B]`` of them.
+
+    Args:
+        score: ``[B, n]``, -inf where there is nothing to choose; -inf may not be a score.
+        position: ``[B, n]``, where each entry lies.
+        reach: ``[B, n]``; of two entries closer than the smaller of their reaches the lower score is left out.
+
+    >>> score = torch.tensor([[0.5, 0.9, 0.1, 0.4]])
+    >>> position, reach = torch.arange(4.0)[None], torch.tensor([[3.0, 3.0, 0.0, 2.0]])
+    >>> spaced_subset(score, position, reach, torch.tensor([9]))
+    tensor([[False,  True,  True,  True]])
+    """
+    chosen = torch.zeros_like(score, dtype=torch.bool)
+    left = most
+    while True:
+        best, where = score.max(1, keepdim=True)  # [B, 1]
+        picked = (best > -math.inf) & (left[:, None] > 0)
+        if not bool(picked.any()):
+            return chosen
+        near = (position - position.gather(1, where)).abs() < torch.minimum(reach, reach.gather(1, where))
+        near.scatter_(1, where, True)
+        chosen |= torch.zeros_like(chosen).scatter_(1, where, picked)
+        score = score.masked_fill(near | ~picked, -math.inf)
+        left = left - 1

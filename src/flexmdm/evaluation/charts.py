@@ -1,0 +1,193 @@
+"""Charts of quality against the number of evaluations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from flexmdm.evaluation.trials import Outcome, Quality
+
+INK, SOFT, FAINT = "#1f2933", "#5f6b7a", "#e4e7eb"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#7a6a00", "#444444")  # told apart with any kind of colour sight
+MARKERS = ("o", "s", "^", "D", "v", "P")
+_LABEL_DISTANCE = 15.0  # points between the baselines of two labels
+_STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10.5,
+    "svg.hashsalt": "flexmdm",  # the same chart gives the same file
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One sampler: points (evaluations, quality), in the order of the evaluations, with standard errors if any."""
+
+    label: str
+    evaluations: Sequence[float]
+    quality: Sequence[float]
+    errors: Sequence[float] | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart of a figure.
+
+    Attributes:
+        title: what is sampled.
+        quality: what the vertical axis shows.
+        curves: one per sampler.
+        floor: everything below is noise: exact samples would show as much.
+        floor_label: what the band of noise is called.
+    """
+
+    title: str
+    quality: str
+    curves: Sequence[Curve]
+    floor: float
+    floor_label: str
+
+
+def quality_panel(title: str, outcomes: Sequence[Outcome], noise: Quality, samples: int) -> Panel:
+    """The outcomes of trials on one source, one curve per sampler, with the noise of as many exact samples.
+
+    Outcomes without a single sample on the support have no place in the chart.
+    """
+    curves = []
+    for label in dict.fromkeys(outcome.trial.label for outcome in outcomes):
+        mine = [o for o in outcomes if o.trial.label == label and math.isfinite(o.quality.error)]
+        mine.sort(key=lambda outcome: outcome.evaluations)
+        excesses = [outcome.quality.excess for outcome in mine]
+        errors = [excess.standard_error for excess in excesses if excess is not None] or None
+        if mine:
+            short = label.split(" (")[0]
+            curves.append(Curve(short, [o.evaluations for o in mine], [o.quality.error for o in mine], errors))
+    return Panel(
+        title=title,
+        quality="total variation from the truth" if noise.excess is None else "excess nats per token",
+        curves=curves,
+        floor=noise.error if noise.excess is None else 2 * noise.excess.standard_error,
+        floor_label=f"noise: what {samples:,} exact samples would show",
+    )
+
+
+def draw_panels(panels: Sequence[Panel], title: str, note: str = "", columns: int = 2) -> Figure:
+    """A figure with one chart per panel, ``columns`` beside each other."""
+    with rc_context(_STYLE):
+        columns = min(columns, len(panels))
+        rows = math.ceil(len(panels) / columns)
+        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
+        figure = Figure(figsize=(5.6 * columns, 4.1 * rows + 0.7), layout=layout, facecolor="white")
+        figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color=INK)
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            _draw_panel(axes, panel)
+        for axes in list(grid.flat)[len(panels) :]:
+            axes.set_visible(False)
+        if note:
+            figure.supxlabel(note, x=0.012, ha="left", fontsize=9, color=SOFT)
+        figure.draw_without_rendering()  # places everything, so that the labels know where they are
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            _label_curves(axes, panel)
+    return figure
+
+
+def save_figure(figure: Figure, paths: Sequence[Path]) -> None:
+    """Write a figure, in the format that each name ends in, without date or machine."""
+    with rc_context(_STYLE):
+        for path in paths:
+            metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+            figure.savefig(path, dpi=160, metadata=metadata)
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    floor = panel.floor if panel.floor > 0 else 1e-3  # a single sample has no standard error
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("symlog", linthresh=floor, linscale=0.6)  # linear in the noise, logarithmic above it
+    values = [y for curve in panel.curves for y in curve.quality if not math.isnan(y)]
+    lowest, highest = min([0.0, *values]), max([3 * floor, *values])
+    bottom = -floor if lowest < 0 else 0.0
+    axes.set_ylim(min(1.1 * lowest, bottom), highest * 1.5)
+    evaluations = [x for curve in panel.curves for x in curve.evaluations] or [1.0]
+    axes.set_xlim(min(evaluations) / 1.25, max(evaluations) * 1.25)
+
+    axes.axhspan(bottom, floor, color="#eef1f4", zorder=0, linewidth=0)
+    axes.annotate(
+        panel.floor_label,
+        (0.0, 0.0),
+        xycoords="axes fraction",
+        xytext=(6, 6),
+        textcoords="offset points",
+        va="bottom",
+        fontsize=9,
+        color=SOFT,
+    )
+    for number, curve in enumerate(panel.curves):
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        axes.errorbar(
+            curve.evaluations,
+            curve.quality,
+            yerr=curve.errors,
+            color=colour,
+            marker=marker,
+            markersize=6.5,
+            markeredgecolor="white",
+            markeredgewidth=0.8,
+            linewidth=1.8,
+            elinewidth=1.0,
+            zorder=3,
+        )
+    axes.set_title(panel.title, loc="left", fontsize=11, color=INK, pad=10)
+    axes.set_xlabel("evaluations of the denoiser per sequence", color=SOFT)
+    axes.set_ylabel(panel.quality, color=SOFT)
+    powers = [2.0**k for k in range(0, 16) if min(evaluations) / 1.3 <= 2.0**k <= max(evaluations) * 1.3]
+    axes.xaxis.set_major_locator(FixedLocator(powers))
+    axes.yaxis.set_major_locator(FixedLocator(_nice_ticks(floor, highest * 1.5)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+    axes.grid(axis="y", color=FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=SOFT, length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color("#b8c1cc")
+
+
+def _nice_ticks(floor: float, top: float) -> list[float]:
+    """0 and the numbers 1, 2, 5 times a power of ten from the floor to the top."""
+    ticks = [m * 10.0**k for k in range(-5, 3) for m in (1, 2, 5)]
+    return [0.0, *(tick for tick in ticks if floor < tick <= top)]
+
+
+def _label_curves(axes: Axes, panel: Panel) -> None:
+    """The name of each curve behind its last point, in its colour; names that would collide move apart."""
+    scale = 72.0 / axes.figure.dpi
+    ends = []
+    for number, curve in enumerate(panel.curves):
+        _, height = axes.transData.transform((curve.evaluations[-1], curve.quality[-1])) * scale
+        ends.append((height, number, curve))
+    ends.sort(key=lambda end: end[0])
+    places: list[float] = []
+    for height, _, _ in ends:
+        places.append(max(height, places[-1] + _LABEL_DISTANCE) if places else height)
+    for place, (height, number, curve) in zip(places, ends, strict=True):
+        axes.annotate(
+            curve.label,
+            (curve.evaluations[-1], curve.quality[-1]),
+            xytext=(9, place - height),
+            textcoords="offset points",
+            va="center",
+            color=COLOURS[number % len(COLOURS)],
+            fontweight="bold",
+            annotation_clip=False,
+        )

@@ -1,0 +1,114 @@
+"""The sources on which samplers are tried: small ones whose truth is known exactly."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from flexmdm.oracle import FiniteDistribution, HiddenMarkovSource
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+_NINE_WORDS = {
+    "abcab": 0.15,
+    "ab": 0.10,
+    "ba": 0.10,
+    "aab": 0.10,
+    "c": 0.15,
+    "abc": 0.10,
+    "bcab": 0.10,
+    "aaab": 0.10,
+    "cab": 0.10,
+}
+_REST = 1e-12  # of the lengths of a chain, what is left out
+
+
+def nine_words() -> FiniteDistribution:
+    """Nine words over a, b, c. Letters repeat and words contain each other, so a state has many embeddings.
+
+    >>> source = nine_words()
+    >>> spell(source.words[0]), float(source.probabilities[0])
+    ('abcab', 0.15...)
+    """
+    return FiniteDistribution({tuple(map(LETTERS.index, word)): p for word, p in _NINE_WORDS.items()}, vocab_size=3)
+
+
+def spell(tokens: list[int] | tuple[int, ...]) -> str:
+    """Tokens as letters.
+
+    >>> spell([0, 1, 2])
+    'abc'
+    """
+    return "".join(LETTERS[token] for token in tokens)
+
+
+def phased_chain(
+    stay: float = 0.82, phases: int = 6, tokens: int = 6, concentration: float = 0.25, seed: int = 0
+) -> HiddenMarkovSource:
+    """A chain that runs through ``phases`` hidden phases, each with bigrams of its own; E[len] = phases / (1 - stay).
+
+    A state is (phase, token). After each token the chain stays in its phase with probability ``stay``, else it enters
+    the next one, and ends behind the last; the next token comes from the bigram row of the phase it is then in. The
+    rows are drawn from a symmetric Dirichlet distribution: the smaller the ``concentration``, the more a token says
+    about its neighbours, and the more it costs a sampler to reveal two neighbours at once. The first token is uniform.
+
+    >>> lengths = length_distribution(phased_chain())
+    >>> round(float((lengths * torch.arange(len(lengths))).sum()), 2)
+    33.33
+    """
+    if not 0 <= stay < 1:
+        raise ValueError(f"stay must lie in [0, 1), got {stay}")
+    if phases < 1 or tokens < 1:
+        raise ValueError(f"a chain needs at least one phase and one token, got {phases} and {tokens}")
+    if not concentration > 0:
+        raise ValueError(f"concentration must be positive, got {concentration}")
+    generator = torch.Generator().manual_seed(seed)
+    alpha = torch.full((phases, tokens, tokens), concentration, dtype=torch.float64)
+    rows = torch._standard_gamma(alpha, generator=generator)  # normalised, these are Dirichlet
+    rows /= rows.sum(-1, keepdim=True)  # [phase, token, next token]
+
+    transition = rows.new_zeros(phases, tokens, phases, tokens)
+    end = rows.new_zeros(phases, tokens)
+    for phase in range(phases):
+        transition[phase, :, phase] = stay * rows[phase]
+        if phase + 1 < phases:
+            transition[phase, :, phase + 1] = (1 - stay) * rows[phase + 1]
+    end[-1] = 1 - stay
+    initial = rows.new_zeros(phases, tokens)
+    initial[0] = 1 / tokens
+    return HiddenMarkovSource(
+        initial.flatten(),
+        transition.reshape(phases * tokens, phases * tokens),
+        end.flatten(),
+        torch.arange(tokens).repeat(phases),
+        vocab_size=tokens,
+    )
+
+
+def length_distribution(source: HiddenMarkovSource) -> Tensor:
+    """P(len = n), ``[longest + 1]``, up to a rest of 1e-12: P(empty) at 0, (1 - P(empty)) pi A^(n-1) e elsewhere.
+
+    >>> length_distribution(HiddenMarkovSource([1.0], [[0.5]], [0.5], [0], vocab_size=1))[:4]
+    tensor([0.0000, 0.5000, 0.2500, 0.1250], dtype=torch.float64)
+    """
+    law, state = [torch.tensor(source.empty, dtype=torch.float64)], (1 - source.empty) * source.initial
+    while float(state.sum()) > _REST:
+        law.append(state @ source.end)
+        state = state @ source.transition
+    return torch.stack(law)
+
+
+def bigram_distribution(source: HiddenMarkovSource) -> Tensor:
+    """The share of each pair of neighbours u v among all pairs, ``[V * V]``, at u V + v.
+
+    A state is visited pi (I - A)^-1 times on average, and each visit is followed by a state with probability A.
+
+    >>> zero_one = HiddenMarkovSource([1.0, 0.0], [[0.0, 1.0], [0.0, 0.0]], [0.0, 1.0], [0, 1], vocab_size=2)
+    >>> bigram_distribution(zero_one)
+    tensor([0., 1., 0., 0.], dtype=torch.float64)
+    """
+    identity = torch.eye(len(source.initial), dtype=torch.float64)
+    visits = torch.linalg.solve((identity - source.transition).T, source.initial)  # [S], expected numbers
+    emission = torch.nn.functional.one_hot(source.token_of_state, source.vocab_size).double()  # [S, V]
+    pairs = (emission.T @ (visits[:, None] * source.transition) @ emission).flatten()
+    return pairs / pairs.sum()
