@@ -147,6 +147,7 @@ class Canvas:
             Both may also be given flat (``[N]``, ``[N + B]``) or as lists.
         max_length: insertions beyond this length are left out; ``None`` for no limit.
         ids: an identity for every entry that it keeps as others are inserted around it (for traces).
+        memory: ``[B, k]``, what a sampler wants to know in its next step; no denoiser looks at it.
 
     >>> canvas = Canvas(Ragged.from_lists([[0, 3], []]), mask_id=3)
     >>> canvas.open_gaps.tolist()
@@ -163,6 +164,7 @@ class Canvas:
     open_gaps: Ragged
     max_length: int | None
     ids: Ragged | None
+    memory: Tensor | None
 
     def __init__(
         self,
@@ -172,6 +174,7 @@ class Canvas:
         open_gaps: Flags | None = None,
         max_length: int | None = None,
         ids: Ragged | None = None,
+        memory: Tensor | None = None,
     ) -> None:
         fill = object.__setattr__
         fill(self, "tokens", tokens)
@@ -180,6 +183,7 @@ class Canvas:
         fill(self, "open_gaps", _flags(open_gaps, tokens.lengths + 1, "open_gaps", True))
         fill(self, "max_length", max_length)
         fill(self, "ids", ids)
+        fill(self, "memory", memory)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -219,18 +223,21 @@ class Canvas:
             given=self.given[which],
             open_gaps=self.open_gaps[which],
             ids=None if self.ids is None else self.ids[which],
+            memory=None if self.memory is None else self.memory[which].reshape(-1, self.memory.shape[1]),
         )
 
     @classmethod
     def cat(cls, canvases: Sequence[Canvas]) -> Canvas:
-        """All states of all canvases, in order."""
+        """All states of all canvases, in order; ids and memories only if all have them."""
         ids = [c.ids for c in canvases if c.ids is not None]
+        memories = [c.memory for c in canvases if c.memory is not None]
         return replace(
             canvases[0],
             tokens=Ragged.cat([c.tokens for c in canvases]),
             given=Ragged.cat([c.given for c in canvases]),
             open_gaps=Ragged.cat([c.open_gaps for c in canvases]),
             ids=Ragged.cat(ids) if len(ids) == len(canvases) else None,
+            memory=torch.cat(memories) if len(memories) == len(canvases) else None,
         )
 
     def distinct(self) -> tuple[Canvas, Tensor]:

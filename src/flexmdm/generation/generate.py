@@ -25,6 +25,7 @@ SAMPLERS: dict[str, type[TauSampler | AdaptiveSampler | SpacedSampler | LowConfi
     "spaced": SpacedSampler,
     "low_confidence": LowConfidenceSampler,
 }
+_DEFAULT_STEPS = {"spaced": 16}
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +102,7 @@ def generate(
         canvas: states to go on from instead (each is taken ``num_samples`` times), at the clocks ``alpha``.
         alpha: where the clock stands, one number or ``[B]``.
         sampler: ``"tau"``, ``"adaptive"``, ``"spaced"``, ``"low_confidence"``, or a `Sampler` of your own.
-        steps: the grid that the clock must not step past; default 64.
+        steps: the grid that the clock must not step past; default 64, for ``"spaced"`` 16.
         temperature, top_k, top_p: how tokens are drawn; temperature 0 takes the most probable.
         confidence: which masks are revealed first: ``"random"``, ``"top_prob"``, ``"margin"``, ``"entropy"``,
             ``"left_to_right"`` or a function (adaptive, spaced).
@@ -130,7 +131,8 @@ def generate(
         interpolant = interpolant or getattr(denoiser, "interpolant", None) or FlexMDMInterpolant()
         options = {"confidence": confidence, "window": window, "spacing": spacing, "block": block}
         decoding = Decoding(temperature, top_k, top_p)
-        sampler = sampler_named(sampler, Grid(64 if steps is None else steps, interpolant), decoding, **options)
+        grid = Grid(_DEFAULT_STEPS.get(sampler, 64) if steps is None else steps, interpolant)
+        sampler = sampler_named(sampler, grid, decoding, **options)
     elif not (steps is confidence is window is spacing is block is top_k is top_p is None and temperature == 1.0):
         raise ValueError("a sampler object brings its own settings: leave steps, temperature, confidence ... to it")
     start, clock = _start(denoiser, prompts, canvas, alpha, max_length, device)

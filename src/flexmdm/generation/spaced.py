@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -30,7 +30,8 @@ class SpacedSampler:
       (1 - alpha), the right mean for any p: Poisson, or one at most next to a clean token where g_i <= 1. alpha' is the
       next point of the grid, or earlier if a gap would get more than ``crowding``: p max_i g_i <= ``crowding``. It
       depends on the prediction alone: a step that ended at a drawn insertion would bias the length. A canvas so grows
-      by a bounded factor per step, however long it is to be.
+      by a bounded factor per step, however long it is to be. The second of two such steps corrects the rates for what
+      the first has shown, so that the length has the right spread too.
     - *Revealing.* When there are more masks than if the reveals of the unmasking schedule had stopped ``lag`` grid
       steps ago, the clock stands still (so no insertion relies on a g that knows nothing of the new tokens), and masks
       are revealed until there are as many as the schedule leaves now, the highest scores of ``confidence`` first.
@@ -52,14 +53,14 @@ class SpacedSampler:
         crowding: the expected number of insertions that a gap may get in one step; ``inf`` for the bare grid.
         lag: how many grid steps the reveals may fall behind their schedule. ``inf`` reveals only when all is inserted:
             the fewest evaluations, for a denoiser that is also good at canvases of nothing but masks.
-        negligible: the entropy in nats below which a mask may be revealed together with any other; 0 for none.
+        negligible: the entropy in nats below which a mask may be revealed with any other; 0: only if it is certain.
     """
 
     grid: Grid
     decoding: Decoding = Decoding()
     confidence: str | Policy = "random"
     spacing: float = 16.0
-    crowding: float = 0.3
+    crowding: float = 0.6
     lag: float = 4.0
     negligible: float = 0.05
 
@@ -81,9 +82,10 @@ class SpacedSampler:
         chosen = self._chosen(canvas, prediction, due, rng)
         revealing = torch.bincount(canvas.tokens.rows[canvas.masks[chosen]], minlength=len(canvas)) > 0
         ahead = torch.where(complete | revealing, clock, self._next_clock(canvas, prediction, clock))
+        boost, memory = _second_order(canvas, prediction, clock, ahead - clock)
         canvas = reveal(canvas, prediction, chosen, self.decoding, rng)
-        canvas = _insert(canvas, prediction, (ahead - clock) / (1 - clock), rng)
-        return canvas, torch.where(complete, 1.0, ahead)
+        canvas = _insert(canvas, prediction, boost * (ahead - clock) / (1 - clock), rng)
+        return replace(canvas, memory=memory), torch.where(complete, 1.0, ahead)
 
     def _next_clock(self, canvas: Canvas, prediction: Prediction, alpha: Tensor) -> Tensor:
         """``[B]``: the next point of the grid, or where the fullest gap has got ``crowding`` insertions."""
@@ -131,6 +133,28 @@ class SpacedSampler:
         relative = doubt.clamp(min=1e-300).log() / math.log(max(self.negligible, 1e-300))
         reach[rows, columns] = self.spacing * (1 - relative).clamp(min=0.0)
         return spaced_subset(score, position, reach, due)[rows, columns]
+
+
+def _second_order(canvas: Canvas, prediction: Prediction, alpha: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
+    """What to multiply the insertion rates of this step by ``[B]``, and what to remember of it ``[B, 2]``.
+
+    The rate a = sum_i g_i / (1 - alpha) is a martingale: a step with frozen rates has the right mean, but too little
+    spread, since within it the insertions learn nothing from each other. So steps come in pairs (the theta-trapezoidal
+    rule): the second, of width w' after one of width w, takes the rate ((w + w')^2 a' - (w^2 + w'^2) a) / (2 w w'),
+    which doubles what the first has learned when w' = w, and makes the pair right to second order. A pair needs steps
+    of similar width with nothing revealed in between, and rates that differ by less than half, so that what the rule
+    takes away is never more than there is.
+    """
+    missing = torch.where(canvas.open_gaps.values, prediction.insertions.values.double(), 0.0)
+    rate = canvas.open_gaps.sum(missing) / (1 - alpha)
+    memory = rate.new_zeros(len(canvas), 2) if canvas.memory is None else canvas.memory
+    before, narrow = memory.unbind(1)
+    paired = (narrow > 0) & (width >= narrow / 4) & (width <= 4 * narrow) & ((rate - before).abs() <= before / 2)
+    product = torch.where(paired, 2 * narrow * width, 1.0)
+    later = ((narrow + width) ** 2 * rate - (narrow**2 + width**2) * before) / product
+    boost = torch.where(paired & (rate > 0), later.clamp(min=0.0) / rate.clamp(min=1e-300), 1.0)
+    first = ~paired & (width > 0)
+    return boost, torch.stack([rate, width], 1) * first[:, None]
 
 
 def _insert(canvas: Canvas, prediction: Prediction, share: Tensor, rng: StepRandomness) -> Canvas:
