@@ -75,7 +75,7 @@ class Plan:
 def every_plan(quick: bool) -> list[Plan]:
     """What there is to run."""
     check_steps, words, doubling = (256, 2000, (16, 64)) if quick else (1024, 20_000, (16, 32, 64, 128, 256, 512))
-    chains = {"chain-33": (0.82, 2000), "chain-100": (0.94, 2000), "chain-300": (0.98, 500)}
+    chains = {"chain-33": (0.82, 2000), "chain-100": (0.94, 1000), "chain-300": (0.98, 300)}
     if quick:
         chains = {"chain-33": (0.82, 100), "chain-100": (0.94, 50)}
     sweep = [

@@ -15,7 +15,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from flexmdm.randomness import StepRandomness
+from flexmdm.randomness import StepRandomness, hash_rows
 from flexmdm.sequences import Ragged
 
 
@@ -241,13 +241,13 @@ class Canvas:
         )
 
     def distinct(self) -> tuple[Canvas, Tensor]:
-        """The different states of the batch, and ``[B]`` which of them each one is."""
+        """The different states of the batch in order of appearance, and ``[B]`` which of them each one is."""
         tokens, given = self.tokens.to_padded(-1), self.given.to_padded(False)
         key = torch.cat([self.lengths[:, None], tokens, given.long(), self.open_gaps.to_padded(True).long()], 1)
-        _, which = torch.unique(key, dim=0, return_inverse=True)
-        first = torch.zeros(int(which.max()) + 1 if len(which) else 0, dtype=torch.int64, device=self.device)
-        index = torch.arange(len(which), device=self.device)
-        return self[first.scatter_reduce(0, which, index, "amin", include_self=False)], which
+        first, which = _appearances(hash_rows(key))  # sorting numbers is far cheaper than sorting rows
+        if not torch.equal(key, key[first[which]]):  # two rows with one hash
+            first, which = _appearances(torch.unique(key, dim=0, return_inverse=True)[1])
+        return self[first], which
 
     def reveal(self, where: Tensor, tokens: Tensor) -> Canvas:
         """Put ``tokens`` ``[K]`` at ``where`` ``[K]``, indices into ``tokens.values`` that hold masks."""
@@ -324,6 +324,15 @@ class Canvas:
             open_gaps=open_gaps,
             max_length=max_length,
         )
+
+
+def _appearances(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each different label of ``[B]`` appears first, in order, and ``[B]`` which of them each one is."""
+    values, which = torch.unique(labels, return_inverse=True)
+    index = torch.arange(len(labels), device=labels.device)
+    first = torch.zeros_like(values, dtype=torch.int64).scatter_reduce(0, which, index, "amin", include_self=False)
+    order = torch.argsort(first)
+    return first[order], torch.argsort(order)[which]
 
 
 def rank_within(rows: Tensor, key: Tensor) -> Tensor:

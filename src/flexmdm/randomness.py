@@ -43,6 +43,12 @@ def uniform(seed: int, *counters: Tensor | int, device: torch.device | str | Non
     return (_shifted(state, 12).double() + 0.5) * 2.0**-52
 
 
+def hash_rows(rows: Tensor) -> Tensor:
+    """``[B]``: a 64-bit hash of each row of integers ``[B, k]``; equal rows have equal hashes."""
+    multipliers = _mix(torch.arange(rows.shape[1], device=rows.device) + _GOLDEN)
+    return _mix((rows.long() * multipliers).sum(1))
+
+
 def poisson_quantile(u: Tensor, rate: Tensor) -> Tensor:
     """The smallest k with P(Poisson(rate) <= k) >= u, elementwise, int64."""
     rate = rate.double()
