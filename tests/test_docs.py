@@ -1,0 +1,51 @@
+"""What the documents say exists, exists; what they print, runs."""
+
+import importlib
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAPER = (ROOT / "docs" / "paper.md").read_text()
+README = (ROOT / "README.md").read_text()
+
+
+def _named_tests():
+    file = None
+    for cell in re.findall(r"`([^`]*)`", PAPER):
+        match = re.fullmatch(r"((?:\w+/)*test_\w+)?(?:::(test_\w+))?", cell)
+        if match and (match[1] or match[2]):
+            file = match[1] or file
+            yield file, match[2]
+
+
+@pytest.mark.parametrize(("file", "test"), sorted(set(_named_tests()), key=str))
+def test_every_test_named_in_the_paper_map_exists(file, test):
+    source = (ROOT / "tests" / f"{file}.py").read_text()
+    assert test is None or f"def {test}(" in source
+
+
+def test_every_function_named_in_the_paper_map_exists():
+    names = re.findall(r"`([a-z_]+)\.([A-Za-z_]+)(?:\.\w+)?`", PAPER)
+    assert len(names) > 10
+    for module, name in names:
+        homes = [f"flexmdm.{module}", f"flexmdm.generation.{module}"]
+        found = [home for home in homes if importlib.util.find_spec(home) and _has(home, name)]
+        assert found, f"{module}.{name}"
+
+
+def _has(module, name):
+    return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}")
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
+def test_the_python_of_the_readme_runs(code, capsys):
+    exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\((?!http)([^)#]+)\)", README + PAPER))
+def test_links_lead_somewhere(link):
+    assert (ROOT / link).exists() or (ROOT / "docs" / link).exists()
