@@ -83,6 +83,7 @@ def every_plan(quick: bool) -> list[Plan]:
         replace(trial, steps=steps) for trial in CURVES for steps in (spaced if trial.sampler == "spaced" else leaps)
     ]
     result = [Plan("words", words_subject(words), [replace(trial, steps=check_steps) for trial in EVERY], sweep)]
+    sweep = [trial for trial in sweep if trial.sampler != "adaptive"]  # on the chains close to tau, and as slow
     return result + [Plan(part, chain_subject(samples, stay), [], sweep) for part, (stay, samples) in chains.items()]
 
 

@@ -409,4 +409,6 @@ class Prompt:
     @classmethod
     def masks(cls, length: int) -> Prompt:
         """``length`` masks and no insertion: what an MDM starts from."""
+        if length < 1:
+            raise ValueError(f"a known length must be at least 1 token, got {length}")
         return cls((None,) * length, (False,) * (length + 1))

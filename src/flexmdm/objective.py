@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -108,7 +109,7 @@ class Likelihood:
 @torch.no_grad()
 def likelihood(
     denoiser: Denoiser,
-    x1: Ragged,
+    x1: Ragged | Sequence[Sequence[int]],
     interpolant: FlexMDMInterpolant | None = None,
     num_times: int = 64,
     exact: bool = False,
@@ -122,11 +123,13 @@ def likelihood(
 
     with Q and G marginalised over the embeddings of x_t in x1, and g and G summed over each run of free masks, where an
     insertion anywhere leads to the same state. With a template it bounds -log p(x1, placement | template); with a
-    template of present tokens only it is MDM's likelihood. What the denoiser cannot produce has infinite nats.
+    template of present tokens only it is MDM's likelihood. A sequence with a state that the denoiser calls impossible
+    has infinite nats. Where g does not vanish with 1 - alpha although nothing is missing, the integral diverges like
+    log(1 / (1 - alpha)); the sum over ``num_times`` times then cuts it off, and grows with their number.
 
     Args:
         denoiser: f and g.
-        x1: clean sequences.
+        x1: clean sequences, ragged or as lists.
         interpolant: its schedules; default: those of the denoiser, else linear. They do not change the value of an
             exact denoiser, only the noise.
         num_times: times per sequence (nodes of the quadrature if ``exact``).
@@ -136,10 +139,11 @@ def likelihood(
 
     >>> from flexmdm.oracle import FiniteDistribution
     >>> source = FiniteDistribution({(0,): 0.25, (0, 1, 0): 0.75}, vocab_size=2)
-    >>> x1 = Ragged.from_lists([[0], [0, 1, 0]])
-    >>> likelihood(source.denoiser(), x1, exact=True).nats.neg().exp()
+    >>> likelihood(source.denoiser(), [[0], [0, 1, 0]], exact=True).nats.neg().exp()
     tensor([0.2500, 0.7500], dtype=torch.float64)
     """
+    if not isinstance(x1, Ragged):
+        x1 = Ragged.from_lists(x1)
     interpolant = interpolant or getattr(denoiser, "interpolant", None) or FlexMDMInterpolant()
     template = Template.free(x1) if template is None else template
     if num_times < 1:

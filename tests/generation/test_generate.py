@@ -667,6 +667,22 @@ def test_a_trace_replays_to_the_final_sequence(sampler, max_length):
         assert all(0 <= event.step < out.evaluations[number] and 0 <= event.alpha <= 1 for event in events)
 
 
+def test_a_trace_also_holds_what_is_inserted_and_revealed_in_one_step():
+    class AtOnce:
+        def step(self, canvas, prediction, alpha, rng):
+            canvas = canvas.insert_masks(canvas.open_gaps.values.long())
+            return canvas.reveal(canvas.masks, torch.full_like(canvas.masks, B)), torch.ones_like(alpha)
+
+    out = generate(SOURCE.denoiser(), prompts=[Prompt.infill([[], [A], []])], sampler=AtOnce(), trace=True)
+    assert out.sequences == [[B, A, B]]
+    assert [(e.kind, e.position, e.entry, e.token) for e in out.trace[0]] == [
+        ("insert", 0, 1, None),
+        ("insert", 2, 2, None),
+        ("reveal", 0, 1, B),
+        ("reveal", 2, 2, B),
+    ]
+
+
 def test_there_is_no_trace_unless_asked_for():
     assert generate(DENOISER, 2, steps=4).trace is None
 

@@ -28,7 +28,12 @@ def oracle(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures.", file_okay=False)] = Path(
         "demo/oracle"
     ),
-    samples: Annotated[int, typer.Option(min=1, help="Sequences to draw per sampler and number of steps.")] = 4000,
+    samples: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Words to draw per sampler and number of steps (an eighth as many of the longer sequences)."
+        ),
+    ] = 4000,
     seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
     json: Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)] = None,
     steps: Annotated[

@@ -51,10 +51,10 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line; a `ValueError` becomes one line on stderr and exit code 2."""
+    """Run the command line; a `ValueError` or `OSError` becomes one line on stderr and exit code 2."""
     try:
         app()
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         if os.environ.get("FLEXMDM_DEBUG") == "1":
             raise
         print("error:", *str(error).split(), file=sys.stderr)

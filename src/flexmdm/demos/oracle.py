@@ -58,18 +58,18 @@ def run(output: Path, samples: int, seed: int, json: Path | None, steps: list[in
     if samples < 1 or not steps or min(steps) < 1:
         raise ValueError(f"samples and steps must be at least 1, got samples={samples}, steps={steps}")
     steps = sorted(set(steps))
+    for folder in (output, *([json.parent] if json else [])):
+        folder.mkdir(parents=True, exist_ok=True)  # before the work, so that nothing is lost if it cannot be
     console = Console()
     with threads(1):
         chapters = run_chapters(samples, steps, seed, console)
         growth = growth_picture(seed)
     for chapter in chapters:
         console.print(table_of(chapter), "")
-    output.mkdir(parents=True, exist_ok=True)
     files = [output / "quality.png", output / "quality.svg", output / "growth.png"]
     save_figure(quality_picture(chapters), files[:2])
     save_figure(growth, files[2:])
     if json is not None:
-        json.parent.mkdir(parents=True, exist_ok=True)
         json.write_text(json_format.dumps(report_of(chapters, seed, steps), indent=2) + "\n")
         files.append(json)
     console.print(summary_of(chapters, steps), highlight=False)

@@ -127,6 +127,14 @@ def generate(
     """
     if num_samples < 0:
         raise ValueError(f"num_samples must not be negative, got {num_samples}")
+    if not isinstance(denoiser, Denoiser):
+        raise TypeError(
+            f"generate needs a denoiser, got {type(denoiser).__name__}; a source has one: source.denoiser()"
+        )
+    if not isinstance(sampler, str) and (isinstance(sampler, type) or not hasattr(sampler, "step")):
+        raise TypeError("sampler must be a name or an object with a step method (an instance, not its class)")
+    if isinstance(prompts, Prompt) or any(not isinstance(prompt, Prompt) for prompt in prompts or []):
+        raise TypeError("prompts must be a list of Prompt, such as [Prompt.prefix([7, 8])]")
     if isinstance(sampler, str):
         interpolant = interpolant or getattr(denoiser, "interpolant", None) or FlexMDMInterpolant()
         options = {"confidence": confidence, "window": window, "spacing": spacing, "block": block}
@@ -253,6 +261,8 @@ class _Run:
 
     @staticmethod
     def _check_progress(before: Canvas, alpha: Tensor, after: Canvas, clock: Tensor) -> None:
+        if not bool(((clock >= alpha) & (clock <= 1)).all()):
+            raise RuntimeError("the sampler turned the clock back or beyond 1: alpha must go from 0 up to 1")
         stuck = (clock <= alpha) & (after.lengths == before.lengths) & (after.num_masks == before.num_masks)
         if bool(stuck.any()):
             raise RuntimeError(

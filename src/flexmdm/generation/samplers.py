@@ -54,8 +54,8 @@ class Grid:
     interpolant: FlexMDMInterpolant = field(default_factory=FlexMDMInterpolant)
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"steps must be at least 1, got {self.steps}")
+        if not isinstance(self.steps, int) or self.steps < 1:
+            raise ValueError(f"steps must be a whole number from 1 up, got {self.steps!r}")
 
     def leap(self, alpha: Tensor) -> Leap:
         insertion, unmasking = self.interpolant.insertion, self.interpolant.unmasking
