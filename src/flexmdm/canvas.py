@@ -299,6 +299,7 @@ class Canvas:
         room = (self.max_length - self.lengths).clamp(min=0)
         if bool((gaps.sum(counts) <= room).all()):
             return counts
+        counts = torch.minimum(counts, room[gaps.rows])  # no gap gets more than there is room for; then fewer in all
         place = torch.arange(len(counts), device=self.device).repeat_interleave(counts)  # one row per drawn insertion
         rows = gaps.rows[place]
         number = torch.arange(len(place), device=self.device) - torch.searchsorted(rows, rows)  # among those of its row
@@ -315,6 +316,8 @@ class Canvas:
         device: torch.device | str | None = None,
     ) -> Canvas:
         """The states at t = 0: everything in a prompt is given."""
+        if any(v == mask_id for p in prompts for v in p.tokens):
+            raise ValueError(f"a prompt has the mask id {mask_id} among its tokens: write None for a mask to reveal")
         tokens = Ragged.from_lists([[mask_id if v is None else v for v in p.tokens] for p in prompts], device=device)
         open_gaps = Ragged.from_lists([p.open_gaps for p in prompts], dtype=torch.bool, device=device)
         return cls(

@@ -15,6 +15,7 @@ _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND = 0x94D049BB133111EB - (1 << 64)
 _BISECTION_ABOVE = 30.0
+_LARGEST_RATE = 1e9
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
@@ -52,6 +53,10 @@ def hash_rows(rows: Tensor) -> Tensor:
 def poisson_quantile(u: Tensor, rate: Tensor) -> Tensor:
     """The smallest k with P(Poisson(rate) <= k) >= u, elementwise, int64."""
     rate = rate.double()
+    if not bool(((rate >= 0) & (rate <= _LARGEST_RATE)).all()):
+        raise ValueError(
+            f"a Poisson rate must lie in [0, {_LARGEST_RATE:.0e}], got {float(rate.min())} to {float(rate.max())}"
+        )
     count = torch.zeros_like(rate, dtype=torch.int64)
     small = (rate <= _BISECTION_ABOVE) & (u > torch.exp(-rate))
     (index,) = small.nonzero(as_tuple=True)

@@ -64,6 +64,18 @@ class ImpossibleCanvas(ValueError):
 def predict(denoiser: Denoiser, canvas: Canvas, alpha: Tensor) -> tuple[Prediction, Tensor]:
     """What the denoiser says, and which states ``[B]`` it holds possible; of the others nothing can be said."""
     try:
-        return denoiser(canvas, alpha), torch.ones(len(canvas), dtype=torch.bool, device=canvas.device)
+        prediction = denoiser(canvas, alpha)
+        possible = torch.ones(len(canvas), dtype=torch.bool, device=canvas.device)
     except ImpossibleCanvas as error:
-        return error.prediction, error.possible
+        prediction, possible = error.prediction, error.possible
+    if prediction.log_probs.shape != (len(canvas.masks), denoiser.vocab_size):
+        raise ValueError(
+            f"the denoiser gave log_probs {tuple(prediction.log_probs.shape)} for {len(canvas.masks)} masks and a "
+            f"vocabulary of {denoiser.vocab_size}"
+        )
+    g = prediction.insertions
+    if not torch.equal(g.lengths, canvas.lengths + 1):
+        raise ValueError("the denoiser must give insertions for each of the len + 1 gaps of every sequence")
+    if not bool((torch.isfinite(g.values) & (g.values >= 0)).all()):
+        raise ValueError("the denoiser gave insertions that are negative, infinite or NaN")
+    return prediction, possible

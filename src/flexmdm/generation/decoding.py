@@ -38,10 +38,12 @@ class Decoding:
 
     def draw(self, log_probs: Tensor, u: Tensor) -> Tensor:
         """One token ``[K]`` from each row of ``log_probs`` ``[K, V]``, by uniform numbers ``u`` ``[K]``."""
+        best = log_probs.amax(1, keepdim=True)  # NaN if any is
+        if not bool(torch.isfinite(best).all()):
+            raise ValueError("cannot draw a token: the denoiser's log-probabilities contain NaN, or nothing but -inf")
         if self.temperature == 0:
             return log_probs.argmax(1)
-        logits = log_probs.double()
-        logits = (logits - logits.amax(1, keepdim=True)) / self.temperature
+        logits = (log_probs.double() - best) / self.temperature
         if self.top_k is not None and self.top_k < logits.shape[1]:
             least = logits.topk(self.top_k, dim=1).values[:, -1:]
             logits = logits.masked_fill(logits < least, float("-inf"))
@@ -49,8 +51,6 @@ class Decoding:
             logits = _nucleus(logits, self.top_p)
         reached = logits.exp().cumsum(1)
         total = reached[:, -1]
-        if not bool(torch.isfinite(total).all()):
-            raise ValueError("cannot draw a token: the denoiser's log-probabilities contain NaN, or nothing but -inf")
         # Strictly below the total, and the first place strictly above: a token of probability 0 is never drawn.
         aim = torch.minimum(u.double() * total, torch.nextafter(total, torch.zeros_like(total)))
         return torch.searchsorted(reached, aim[:, None], right=True).squeeze(1)

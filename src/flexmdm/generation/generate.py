@@ -35,7 +35,7 @@ class Generation:
     Attributes:
         sequences: the clean tokens.
         evaluations: how often the denoiser was asked about each sequence.
-        hit_max_length: whether it grew to ``max_length``, so that further insertions were left out.
+        hit_max_length: whether it grew to ``max_length``, where insertions end.
         possible: false if it reached a state that the (exact) source cannot produce; it then ends as it stands.
         trace: every insertion and reveal in order, if asked for.
     """
@@ -53,7 +53,7 @@ class Progress:
 
     Attributes:
         step: how many steps were taken.
-        canvas: the states of the sequences of this step.
+        canvas: the states of the sequences that go on.
         alpha: their clocks, ``[b]``.
         sequences: which samples they are, ``[b]``.
         finished: how many samples are done.
@@ -88,6 +88,7 @@ def generate(
     max_length: int | None = None,
     interpolant: FlexMDMInterpolant | None = None,
     seed: int = 0,
+    first_sequence: int = 0,
     batch_size: int | None = None,
     trace: bool = False,
     callback: Callable[[Progress], None] | None = None,
@@ -111,11 +112,13 @@ def generate(
         block: block length (low_confidence).
         max_length: never exceeded; insertions beyond it are left out and generation goes on.
         interpolant: the schedules; default: those the denoiser was trained with, else linear.
-        seed: same seed, same sequences, alone or in any batch.
+        seed: same seed, same sequences, alone or in any batch. Random numbers belong to a sequence by its number, which
+            counts the samples of the first prompt, then those of the second, and so on.
+        first_sequence: the number of the first sequence, for who draws a run in several parts or processes.
         batch_size: how many sequences to work on at a time; default: all.
         trace: record every insertion and reveal.
         callback: called after every step with a `Progress`.
-        device: where the canvases live.
+        device: where the canvases live; default: where the denoiser says it is, else the CPU.
 
     >>> from flexmdm import FiniteDistribution
     >>> source = FiniteDistribution({(0, 1): 0.5, (0, 2, 1): 0.5}, vocab_size=3)
@@ -141,16 +144,19 @@ def generate(
         decoding = Decoding(temperature, top_k, top_p)
         grid = Grid(_DEFAULT_STEPS.get(sampler, 64) if steps is None else steps, interpolant)
         sampler = sampler_named(sampler, grid, decoding, **options)
-    elif not (steps is confidence is window is spacing is block is top_k is top_p is None and temperature == 1.0):
-        raise ValueError("a sampler object brings its own settings: leave steps, temperature, confidence ... to it")
+    elif not (
+        steps is confidence is window is spacing is block is top_k is top_p is interpolant is None
+        and temperature == 1.0
+    ):
+        raise ValueError("a sampler object brings its own settings: leave steps, temperature, interpolant ... to it")
     start, clock = _start(denoiser, prompts, canvas, alpha, max_length, device)
-    _check_start(start, denoiser, max_length)
+    _check_start(start, denoiser)
     index = torch.arange(len(start), device=start.device).repeat_interleave(num_samples)
     sequences = torch.arange(len(index), device=start.device)
     size = max(len(index), 1) if batch_size is None else batch_size
     if size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    run = _Run(denoiser, sampler, seed, len(index), Recorder() if trace else None, callback)
+    run = _Run(denoiser, sampler, seed, first_sequence, len(index), Recorder() if trace else None, callback)
     for begin in range(0, len(index), size):
         part = index[begin : begin + size]
         run.complete(start[part], clock[part], sequences[begin : begin + size])
@@ -179,6 +185,7 @@ def _start(
 ) -> tuple[Canvas, Tensor]:
     if canvas is None:
         prompts = [Prompt.empty()] if prompts is None else prompts
+        device = getattr(denoiser, "device", None) if device is None else device
         canvas = Canvas.of_prompts(prompts, denoiser.mask_id, max_length, device)
     elif prompts is not None:
         raise ValueError("give prompts or a canvas, not both")
@@ -186,10 +193,11 @@ def _start(
     if not bool(((clock >= 0) & (clock <= 1)).all()):
         raise ValueError(f"alpha must lie in [0, 1], got {clock.tolist()[:8]}")
     ids = canvas.tokens.with_values(canvas.tokens.columns)
+    max_length = canvas.max_length if max_length is None else max_length
     return replace(canvas, max_length=max_length, ids=ids), clock
 
 
-def _check_start(canvas: Canvas, denoiser: Denoiser, max_length: int | None) -> None:
+def _check_start(canvas: Canvas, denoiser: Denoiser) -> None:
     if canvas.mask_id != denoiser.mask_id:
         raise ValueError(f"the canvas has mask id {canvas.mask_id}, the denoiser {denoiser.mask_id}")
     tokens = canvas.tokens.values[~canvas.is_mask]
@@ -198,9 +206,9 @@ def _check_start(canvas: Canvas, denoiser: Denoiser, max_length: int | None) -> 
         raise ValueError(
             f"a prompt has token {int(tokens[outside][0])}, outside the vocabulary 0..{denoiser.vocab_size - 1}"
         )
-    if max_length is not None and canvas.tokens.max_length > max_length:
+    if canvas.max_length is not None and canvas.tokens.max_length > canvas.max_length:
         raise ValueError(
-            f"max_length {max_length} is shorter than a prompt of {canvas.tokens.max_length} tokens: "
+            f"max_length {canvas.max_length} is shorter than a prompt of {canvas.tokens.max_length} tokens: "
             "raise max_length or shorten the prompt"
         )
 
@@ -213,11 +221,12 @@ class _Run:
         denoiser: Denoiser,
         sampler: Sampler,
         seed: int,
+        first: int,
         total: int,
         recorder: Recorder | None,
         callback: Callable[[Progress], None] | None,
     ) -> None:
-        self.denoiser, self.sampler, self.seed, self.total = denoiser, sampler, seed, total
+        self.denoiser, self.sampler, self.seed, self.first, self.total = denoiser, sampler, seed, first, total
         self.recorder, self.callback = recorder, callback
         self.evaluations = torch.zeros(total, dtype=torch.int64)
         self.possible = torch.ones(total, dtype=torch.bool)
@@ -236,7 +245,7 @@ class _Run:
                 canvas, alpha, sequences = self._put_away(canvas, alpha, sequences, possible)
                 if not len(canvas):
                     break
-            rng = StepRandomness(self.seed, sequences, step)
+            rng = StepRandomness(self.seed, sequences + self.first, step)
             after, clock = self.sampler.step(canvas, prediction, alpha, rng)
             self._check_progress(canvas, alpha, after, clock)
             if self.recorder is not None:

@@ -59,6 +59,7 @@ class Grid:
 
     def leap(self, alpha: Tensor) -> Leap:
         insertion, unmasking = self.interpolant.insertion, self.interpolant.unmasking
+        alpha = alpha.double()  # a clock in single precision would miss the points of the grid
         t = insertion.inverse(alpha)
         following = ((torch.floor(t * self.steps + 1e-6) + 1) / self.steps).clamp(max=1.0)
         beta, next_alpha, next_beta = unmasking.value(t), insertion.value(following), unmasking.value(following)
@@ -154,8 +155,9 @@ class LowConfidenceSampler:
     """LLaDA's sampler for MDM: semi-autoregressive blocks with low-confidence remasking.
 
     In each step a token is drawn for every mask of the current block, the ones drawn with the highest probability stay,
-    the others are masked again; ``steps`` steps reveal everything, the leftmost block of ``block`` masks first. Because
-    it ranks by the drawn token it is biased at temperature > 0: likely tokens are kept, unlikely ones thrown away.
+    the others are masked again. Blocks of ``block`` masks come from the left (if they do not divide the masks, the
+    first is the short one); the steps are shared out evenly, at least one for each block. Because it ranks by the drawn
+    token it is biased at temperature > 0: likely tokens are kept, unlikely ones thrown away.
     """
 
     grid: Grid

@@ -142,17 +142,18 @@ def _second_order(canvas: Canvas, prediction: Prediction, alpha: Tensor, width: 
     spread, since within it the insertions learn nothing from each other. So steps come in pairs (the theta-trapezoidal
     rule): the second, of width w' after one of width w, takes the rate ((w + w')^2 a' - (w^2 + w'^2) a) / (2 w w'),
     which doubles what the first has learned when w' = w, and makes the pair right to second order. A pair needs steps
-    of similar width with nothing revealed in between, and rates that differ by less than half, so that what the rule
-    takes away is never more than there is.
+    of similar width with nothing revealed in between, rates that differ by less than half, and a result that is no
+    negative rate.
     """
     missing = torch.where(canvas.open_gaps.values, prediction.insertions.values.double(), 0.0)
     rate = canvas.open_gaps.sum(missing) / (1 - alpha)
     memory = rate.new_zeros(len(canvas), 2) if canvas.memory is None else canvas.memory
     before, narrow = memory.unbind(1)
-    paired = (narrow > 0) & (width >= narrow / 4) & (width <= 4 * narrow) & ((rate - before).abs() <= before / 2)
-    product = torch.where(paired, 2 * narrow * width, 1.0)
+    similar = (narrow > 0) & (width >= narrow / 4) & (width <= 4 * narrow) & ((rate - before).abs() <= before / 2)
+    product = torch.where(similar, 2 * narrow * width, 1.0)
     later = ((narrow + width) ** 2 * rate - (narrow**2 + width**2) * before) / product
-    boost = torch.where(paired & (rate > 0), later.clamp(min=0.0) / rate.clamp(min=1e-300), 1.0)
+    paired = similar & (later >= 0) & (rate > 0)
+    boost = torch.where(paired, later / rate.clamp(min=1e-300), 1.0)
     first = ~paired & (width > 0)
     return boost, torch.stack([rate, width], 1) * first[:, None]
 
@@ -187,15 +188,12 @@ def spaced_subset(score: Tensor, position: Tensor, reach: Tensor, most: Tensor) 
     >>> spaced_subset(score, position, reach, torch.tensor([9]))
     tensor([[False,  True,  True,  True]])
     """
-    chosen = torch.zeros_like(score, dtype=torch.bool)
-    left = most
-    while True:
-        best, where = score.max(1, keepdim=True)  # [B, 1]
-        picked = (best > -math.inf) & (left[:, None] > 0)
-        if not bool(picked.any()):
-            return chosen
+    chosen = (reach <= 0) & (score > -math.inf)  # nothing is within reach of these
+    left = score.masked_fill(chosen, -math.inf)
+    while bool((left > -math.inf).any()):  # one round for each mask that is chosen
+        best, where = left.max(1, keepdim=True)  # [B, 1]
         near = (position - position.gather(1, where)).abs() < torch.minimum(reach, reach.gather(1, where))
-        near.scatter_(1, where, True)
-        chosen |= torch.zeros_like(chosen).scatter_(1, where, picked)
-        score = score.masked_fill(near | ~picked, -math.inf)
-        left = left - 1
+        chosen |= torch.zeros_like(chosen).scatter_(1, where, best > -math.inf)
+        left = left.masked_fill(near.scatter_(1, where, True), -math.inf)
+    order = score.masked_fill(~chosen, -math.inf).argsort(1, descending=True, stable=True)
+    return chosen & (order.argsort(1) < most[:, None])

@@ -38,7 +38,8 @@ class Recorder:
         self._events: list[list[list]] = []  # one column-wise block per step
 
     def record(self, step: int, sequences: Tensor, before: Canvas, after: Canvas, alpha: Tensor) -> None:
-        assert before.ids is not None and after.ids is not None
+        if before.ids is None or after.ids is None:
+            raise ValueError("a trace needs canvas.ids: make new canvases by canvas.reveal and canvas.insert_masks")
         rows = after.tokens.rows
         new = after.ids.values >= before.lengths[rows]
         was_mask = torch.ones_like(new)
