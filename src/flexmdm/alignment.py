@@ -117,6 +117,10 @@ def align(canvas: Canvas, x1: Ragged, template: Template | None = None) -> Align
     ([0.333..., 0.333..., 0.333...], 3)
     """
     template = Template.free(x1) if template is None else template
+    if len(canvas) != len(x1) or not torch.equal(template.roles.lengths, x1.lengths):
+        raise ValueError(f"{len(canvas)} canvases, {len(x1)} clean sequences and a template that do not fit together")
+    if not torch.equal(canvas.tokens.count(canvas.given.values), template.roles.count(template.given)):
+        raise ValueError(_DOES_NOT_EMBED)
     segments = template.open_gaps  # one segment per gap of the template
     entries = _cut(canvas.tokens, canvas.given.values, segments)
     positions = _cut(x1, template.given, segments)
@@ -154,10 +158,6 @@ def align(canvas: Canvas, x1: Ragged, template: Template | None = None) -> Align
 def _check_certain(canvas: Canvas, x1: Ragged, template: Template, entries: Ragged, positions: Ragged) -> None:
     """What needs no dynamic programme: given tokens, and segments in which nothing is missing."""
     given, clean = canvas.tokens.values[canvas.given.values], x1.values[template.given]
-    if len(canvas) != len(x1) or not torch.equal(
-        canvas.tokens.count(canvas.given.values), template.roles.count(template.given)
-    ):
-        raise ValueError(_DOES_NOT_EMBED)
     complete = (entries.lengths == positions.lengths)[entries.rows]
     behind = positions.values[(positions.offsets[entries.rows] + entries.columns)[complete]]
     shown = torch.cat([given, entries.values[complete]])

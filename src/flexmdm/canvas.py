@@ -299,7 +299,6 @@ class Canvas:
         room = (self.max_length - self.lengths).clamp(min=0)
         if bool((gaps.sum(counts) <= room).all()):
             return counts
-        counts = torch.minimum(counts, room[gaps.rows])  # no gap gets more than there is room for; then fewer in all
         place = torch.arange(len(counts), device=self.device).repeat_interleave(counts)  # one row per drawn insertion
         rows = gaps.rows[place]
         number = torch.arange(len(place), device=self.device) - torch.searchsorted(rows, rows)  # among those of its row
@@ -412,6 +411,6 @@ class Prompt:
     @classmethod
     def masks(cls, length: int) -> Prompt:
         """``length`` masks and no insertion: what an MDM starts from."""
-        if length < 1:
-            raise ValueError(f"a known length must be at least 1 token, got {length}")
+        if length < 0:
+            raise ValueError(f"a length must not be negative, got {length}")
         return cls((None,) * length, (False,) * (length + 1))

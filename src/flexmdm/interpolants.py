@@ -9,11 +9,11 @@ from torch import Tensor
 
 from flexmdm.canvas import Canvas, Role, Template, gaps_of
 from flexmdm.quadrature import gauss_legendre
-from flexmdm.randomness import uniform
+from flexmdm.randomness import stream, uniform
 from flexmdm.schedules import LinearSchedule, Schedule
 from flexmdm.sequences import Ragged
 
-_INSERT, _UNMASK, _TIME, _SHUFFLE = range(4)  # streams of randomness
+_INSERT, _UNMASK, _TIME, _SHUFFLE = map(stream, ("insertion", "unmasking", "time", "shuffle"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,31 +50,43 @@ class FlexMDMInterpolant:
     T1 = T2 = 0. s_t = {i : T1_i <= t}.
 
     >>> x1 = Ragged.from_lists([[0, 1, 2, 1], [2]])
-    >>> s = FlexMDMInterpolant().sample(x1, torch.tensor([0.6, 0.6]), seed=3, mask_id=9)
+    >>> s = FlexMDMInterpolant().sample(x1, torch.tensor([0.6, 0.6]), seed=17, mask_id=9)
     >>> s.canvas.tokens.tolist(), s.kept.tolist(), s.gaps.tolist()
-    ([[1, 9], []], [[1, 2], []], [[1, 0, 1], [1]])
+    ([[0, 9, 1], [9]], [[0, 2, 3], [0]], [[0, 1, 0, 0], [0, 0]])
     >>> s.targets.tolist()
-    [[1, 2], []]
+    [[0, 2, 1], [2]]
     """
 
     insertion: Schedule = LinearSchedule()
     unmasking: Schedule = LinearSchedule()
 
     def sample(
-        self, x1: Ragged, t: Tensor | float, template: Template | None = None, seed: int = 0, mask_id: int = -1
+        self,
+        x1: Ragged,
+        t: Tensor | float,
+        template: Template | None = None,
+        seed: int = 0,
+        mask_id: int = -1,
+        sequences: Tensor | None = None,
     ) -> InterpolantSample:
-        """Draw x_t and s_t given x1 at times ``t`` ``[B]`` (or one for all)."""
+        """Draw x_t and s_t given x1 at times ``t`` ``[B]`` (or one for all).
+
+        Random numbers belong to a sequence by its number, ``sequences`` ``[B]`` int; default: its place in the batch.
+        """
         template = Template.free(x1) if template is None else template
         t = torch.as_tensor(t, dtype=torch.float64, device=x1.device).expand(len(x1))
-        self._check(x1, t, template, mask_id)
+        if not bool(((t >= 0) & (t <= 1)).all()):
+            raise ValueError(f"times must lie in [0, 1], got values from {float(t.min())} to {float(t.max())}")
+        self.check(x1, template, mask_id)
         rows, columns = x1.rows, x1.columns
-        inserted_alpha = uniform(seed, rows, columns, _INSERT, device=x1.device)  # alpha at the insertion time T1
+        names = rows if sequences is None else sequences[rows]
+        inserted_alpha = uniform(seed, _INSERT, names, columns, device=x1.device)  # alpha at the insertion time T1
         alpha, beta = self.insertion.value(t), self.unmasking.value(t)
         free, fixed = template.roles.values == Role.FREE, template.roles.values == Role.FIXED
 
         start = torch.where(free, self.insertion.inverse(inserted_alpha), 0.0)  # T1
         beta_start = self.unmasking.value(start)
-        revealed_beta = beta_start + (1 - beta_start) * uniform(seed, rows, columns, _UNMASK, device=x1.device)
+        revealed_beta = beta_start + (1 - beta_start) * uniform(seed, _UNMASK, names, columns, device=x1.device)
         there = ~free | (inserted_alpha <= alpha[rows])
         clean = fixed | (there & (revealed_beta <= beta[rows]))
 
@@ -113,9 +125,8 @@ class FlexMDMInterpolant:
         return FlexMDMInterpolant(Schedule.from_dict(stored["insertion"]), Schedule.from_dict(stored["unmasking"]))
 
     @staticmethod
-    def _check(x1: Ragged, t: Tensor, template: Template, mask_id: int) -> None:
-        if not bool(((t >= 0) & (t <= 1)).all()):
-            raise ValueError(f"times must lie in [0, 1], got values from {float(t.min())} to {float(t.max())}")
+    def check(x1: Ragged, template: Template, mask_id: int) -> None:
+        """Raise if the template is not one of these sequences, or they contain the mask."""
         if not torch.equal(template.roles.lengths, x1.lengths):
             raise ValueError(f"the template has lengths {template.roles.lengths.tolist()} but x1 {x1.lengths.tolist()}")
         if bool((x1.values == mask_id).any()):
@@ -166,6 +177,6 @@ def sample_times(count: int, seed: int = 0, device: torch.device | str | None = 
     0.5
     """
     index = torch.arange(count, device=device)
-    u = (index + uniform(seed, index, _TIME, device=device)) / max(count, 1)
-    u = u[torch.argsort(uniform(seed, index, _SHUFFLE, device=device))]
+    u = (index + uniform(seed, _TIME, index, device=device)) / max(count, 1)
+    u = u[torch.argsort(uniform(seed, _SHUFFLE, index, device=device))]
     return 1 - (1 - u) ** 2, 2 * (1 - u)

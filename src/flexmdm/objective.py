@@ -14,7 +14,7 @@ from flexmdm.backbones.denoiser import Denoiser, Prediction, predict
 from flexmdm.canvas import Canvas, Role, Template
 from flexmdm.interpolants import FlexMDMInterpolant, InterpolantSample, assemble
 from flexmdm.quadrature import gauss_legendre
-from flexmdm.randomness import uniform
+from flexmdm.randomness import stream, uniform
 from flexmdm.sequences import Ragged
 
 _LARGEST_ENUMERATION = 3**11
@@ -60,12 +60,12 @@ def flexmdm_loss(
     canvas, masks = sample.canvas, sample.canvas.masks
     log_f = prediction.log_probs
     if alignment is None:
-        surprise = -log_f.gather(1, sample.targets.values[masks, None]).squeeze(1)  # [M]
+        surprise = -_at_least_float(log_f.gather(1, sample.targets.values[masks, None])).squeeze(1)  # [M]
         missing = sample.gaps.values
     else:
         surprise = -_weighted(log_f, alignment).sum(1)
         missing = alignment.gaps.values
-    g = prediction.insertions.values
+    g = _at_least_float(prediction.insertions.values)
     divergence = _bregman(missing.to(g.dtype), g)
     divergence = torch.where(canvas.open_gaps.values, divergence, 0.0)
     unmasking = canvas.tokens.lengths.new_zeros(len(canvas), dtype=surprise.dtype)
@@ -82,6 +82,11 @@ def _bregman(missing: Tensor, g: Tensor) -> Tensor:
     return g - missing * g.clamp(min=torch.finfo(g.dtype).tiny).log()
 
 
+def _at_least_float(x: Tensor) -> Tensor:
+    """Sums over hundreds of tokens need more than half precision."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
 def _times_hazard(hazard: Tensor, value: Tensor) -> Tensor:
     """The hazard is infinite at t = 1, where nothing is left to happen."""
     return torch.where(value == 0, 0.0, hazard.to(value.dtype)) * value
@@ -89,7 +94,7 @@ def _times_hazard(hazard: Tensor, value: Tensor) -> Tensor:
 
 def _weighted(table: Tensor, alignment: Alignment) -> Tensor:
     """weight * table[candidate], ``[M, W]``, and 0 where the weight is 0 even if the table is -inf there."""
-    values = table.gather(1, alignment.candidates)
+    values = _at_least_float(table.gather(1, alignment.candidates))
     return alignment.weights.to(values.dtype) * values.masked_fill(alignment.weights == 0, 0.0)
 
 
@@ -146,6 +151,9 @@ def likelihood(
         x1 = Ragged.from_lists(x1)
     interpolant = interpolant or getattr(denoiser, "interpolant", None) or FlexMDMInterpolant()
     template = Template.free(x1) if template is None else template
+    interpolant.check(x1, template, denoiser.mask_id)
+    if bool(((x1.values < 0) | (x1.values >= denoiser.vocab_size)).any()):
+        raise ValueError(f"x1 has tokens outside the vocabulary 0..{denoiser.vocab_size - 1}")
     if num_times < 1:
         raise ValueError(f"num_times must be at least 1, got {num_times}")
     if not len(x1):
@@ -161,13 +169,14 @@ def _monte_carlo(
 ) -> Likelihood:
     sequence = torch.arange(len(x1), device=x1.device).repeat_interleave(num_times)
     stratum = torch.arange(num_times, device=x1.device).repeat(len(x1))
-    u = (stratum + uniform(seed, sequence, stratum, device=x1.device)) / num_times
+    name = sequence * num_times + stratum
+    u = (stratum + uniform(seed, stream("likelihood"), name, device=x1.device)) / num_times
     t, weight = 1 - (1 - u) ** 2, 2 * (1 - u)
     terms = []
     for start in range(0, len(sequence), _CHUNK):
         part = slice(start, start + _CHUNK)
         clean, roles = x1[sequence[part]], template[sequence[part]]
-        s = interpolant.sample(clean, t[part], roles, seed=seed + 1 + start, mask_id=denoiser.mask_id)
+        s = interpolant.sample(clean, t[part], roles, seed, denoiser.mask_id, sequences=name[part])
         terms.append(weight[part] * _terms(denoiser, s.canvas, clean, roles, s.t, interpolant))
     terms = torch.cat(terms).view(len(x1), num_times)
     # Stratified times only lower the true error, so this one is conservative.
@@ -255,8 +264,9 @@ def _terms(
     denoiser: Denoiser, canvas: Canvas, x1: Ragged, template: Template, t: Tensor, interpolant: FlexMDMInterpolant
 ) -> Tensor:
     """The integrand of the likelihood at the given states and times, ``[B]``."""
-    prediction, _ = predict(denoiser, canvas, interpolant.insertion.value(t))
-    return _divergence(prediction, align(canvas, x1, template), canvas, t, interpolant)
+    prediction, possible = predict(denoiser, canvas, interpolant.insertion.value(t))
+    divergence = _divergence(prediction, align(canvas, x1, template), canvas, t, interpolant)
+    return torch.where(possible, divergence, math.inf)
 
 
 def _state_probabilities(digits: Tensor, roles: Tensor, t: Tensor, interpolant: FlexMDMInterpolant) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from flexmdm.alignment import embeddings
 from flexmdm.backbones.denoiser import ImpossibleCanvas, Prediction
 from flexmdm.canvas import Canvas, gaps_of
-from flexmdm.randomness import uniform
+from flexmdm.randomness import stream, uniform
 from flexmdm.sequences import Ragged
 
 _TOTAL_TOLERANCE = 1e-6
@@ -112,7 +112,7 @@ class FiniteDistribution:
 
     def sample(self, num_samples: int, seed: int = 0) -> Ragged:
         """Independent clean sequences."""
-        u = uniform(seed, torch.arange(num_samples))
+        u = uniform(seed, stream("source"), torch.arange(num_samples))
         index = torch.searchsorted(self.probabilities.cumsum(0), u).clamp(max=len(self.words) - 1)
         return self.sequences[index]
 
@@ -282,12 +282,14 @@ class HiddenMarkovSource:
         """Independent clean sequences."""
         index = torch.arange(num_samples)
         onward = torch.cat([self.transition, self.end[:, None]], 1).cumsum(1)
-        state = torch.searchsorted(self.initial.cumsum(0), uniform(seed, index, 0)).clamp(max=len(self.initial) - 1)
-        alive = uniform(seed, index, -1) >= self.empty
+        state = torch.searchsorted(self.initial.cumsum(0), uniform(seed, stream("source"), index, 0)).clamp(
+            max=len(self.initial) - 1
+        )
+        alive = uniform(seed, stream("source"), index, -1) >= self.empty
         columns = []
         while bool(alive.any()):
             columns.append(torch.where(alive, self.token_of_state[state.clamp(max=len(self.initial) - 1)], -1))
-            u = uniform(seed, index, len(columns))
+            u = uniform(seed, stream("source"), index, len(columns))
             following = torch.searchsorted(onward[state], u[:, None]).squeeze(1).clamp(max=len(self.initial))
             alive = alive & (following < len(self.initial))
             state = torch.where(alive, following, 0)

@@ -15,7 +15,7 @@ _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND = 0x94D049BB133111EB - (1 << 64)
 _BISECTION_ABOVE = 30.0
-_LARGEST_RATE = 1e9
+_LARGEST_RATE = 1e6  # of insertions in one gap: a denoiser that expects more is broken
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
@@ -42,6 +42,11 @@ def uniform(seed: int, *counters: Tensor | int, device: torch.device | str | Non
         # Mixed in one after the other, so that no counter can stand in for another or for the seed.
         state = _mix((state ^ _mix(torch.as_tensor(counter, device=state.device).long() + _GOLDEN)) + _SECOND)
     return (_shifted(state, 12).double() + 0.5) * 2.0**-52
+
+
+def stream(name: str) -> int:
+    """A counter that keeps the numbers for one purpose apart from those for another."""
+    return crc32(name.encode())
 
 
 def hash_rows(rows: Tensor) -> Tensor:
@@ -96,7 +101,7 @@ class StepRandomness:
         sequences: ``[B]`` int64, the identity of each sequence of the batch.
         step: how many steps these sequences have taken.
 
-    A draw names its ``stream`` (what it is for), its ``rows`` (which sequence of the batch) and its ``slots`` (which
+    A draw names its ``purpose``, its ``rows`` (which sequence of the batch) and its ``slots`` (which
     place in that sequence): the same names give the same number.
 
     >>> rng = StepRandomness(seed=1, sequences=torch.tensor([4, 9]), step=0)
@@ -110,11 +115,11 @@ class StepRandomness:
     sequences: Tensor
     step: int
 
-    def uniform(self, stream: str, rows: Tensor, slots: Tensor | int = 0) -> Tensor:
+    def uniform(self, purpose: str, rows: Tensor, slots: Tensor | int = 0) -> Tensor:
         """Uniform in (0, 1) for each of ``rows`` ``[K]`` and ``slots`` ``[K]``."""
-        name = crc32(stream.encode())
-        return uniform(self.seed, self.sequences[rows], self.step, name, slots, device=self.sequences.device)
+        where = (self.sequences[rows], self.step, stream(purpose), slots)
+        return uniform(self.seed, *where, device=self.sequences.device)
 
-    def poisson(self, stream: str, rate: Tensor, rows: Tensor, slots: Tensor | int = 0) -> Tensor:
+    def poisson(self, purpose: str, rate: Tensor, rows: Tensor, slots: Tensor | int = 0) -> Tensor:
         """Poisson counts with mean ``rate`` ``[K]``."""
-        return poisson_quantile(self.uniform(stream, rows, slots), rate)
+        return poisson_quantile(self.uniform(purpose, rows, slots), rate)

@@ -193,3 +193,10 @@ def test_top_k_below_1_is_refused(k):
 def test_top_p_outside_its_interval_is_refused(p):
     with pytest.raises(ValueError, match=r"top_p must lie in \(0, 1\]"):
         Decoding(top_p=p)
+
+
+@pytest.mark.parametrize("decoding", [Decoding(), Decoding(0.0), Decoding(top_k=2), Decoding(top_p=0.5)], ids=str)
+@pytest.mark.parametrize("row", [(math.nan, 0.0), (-INF, -INF), (0.0, math.nan)])
+def test_a_row_from_which_nothing_can_be_drawn_is_an_error(decoding, row):
+    with pytest.raises(ValueError, match="cannot draw a token"):
+        decoding.draw(torch.tensor([(-0.7, -0.7), row]), numbers(0.5, 0.5))

@@ -174,7 +174,8 @@ def length_law(law):
 LAW = dict(zip(SOURCE.words, SOURCE.probabilities.tolist(), strict=True))
 LENGTHS = length_law(LAW)
 FLOOR, LENGTH_FLOOR = noise_floor(LAW, N), noise_floor(LENGTHS, N)
-# How far above its floor the total variation may be. At these steps it is 0.02 to 0.035 for tau and adaptive.
+# How far above its floor the total variation may be. At these steps it is 0.02 to 0.035 for tau and adaptive;
+# other seeds move it by 0.005.
 TOLERANCE = 0.05
 
 
@@ -195,22 +196,23 @@ def test_the_noise_floor_is_what_it_should_be():
 
 
 def test_tau_samples_the_source():
-    """N = 3,000 and 192 steps; noise floor 0.020 (words), 0.012 (lengths); about 0.045 is measured."""
+    """N = 3,000 and 192 steps; noise floor 0.020 (words), 0.012 (lengths); 0.04 to 0.055 is measured."""
     assert_exact(generate(DENOISER, N, sampler="tau", steps=STEPS["tau"]))
 
 
 @pytest.mark.parametrize("window", [None, WINDOW], ids=["everywhere", "window"])
 @pytest.mark.parametrize("confidence", POLICIES)
 def test_adaptive_samples_the_source_with_any_policy(confidence, window):
-    """N = 3,000 and 192 steps; noise floor 0.020 (words), 0.012 (lengths); about 0.045 is measured."""
+    """N = 3,000 and 192 steps; noise floor 0.020 (words), 0.012 (lengths); 0.04 to 0.055 is measured."""
     out = generate(DENOISER, N, sampler="adaptive", steps=STEPS["adaptive"], confidence=confidence, window=window)
     assert_exact(out)
 
 
 @pytest.mark.parametrize("confidence", POLICIES)
 def test_spaced_samples_the_source_with_any_policy(confidence):
-    """N = 3,000 and 48 steps; noise floor 0.020 (words), 0.012 (lengths); about 0.04 is measured."""
-    assert_exact(generate(DENOISER, N, sampler="spaced", steps=STEPS["spaced"], confidence=confidence))
+    """N = 3,000 and 48 steps; noise floor 0.020 (words), 0.012 (lengths); 0.025 to 0.043 is measured."""
+    out = generate(DENOISER, N, sampler="spaced", steps=STEPS["spaced"], confidence=confidence)
+    assert_exact(out, tolerance=0.04)
 
 
 def test_the_tolerance_would_find_a_sampler_that_is_wrong():
@@ -226,8 +228,9 @@ def test_the_tolerance_would_find_a_sampler_that_is_wrong():
     ids=lambda schedule: schedule.name,
 )
 def test_other_schedules_sample_the_same_source(insertion, unmasking):
-    """N = 3,000 and 128 steps: the floor is 0.020, and 0.05 above it is measured."""
-    out = generate(DENOISER, N, sampler="tau", steps=128, interpolant=FlexMDMInterpolant(insertion, unmasking))
+    """N = 3,000 and 192 steps; noise floor 0.020. The later the insertions, the larger the error: 0.05 to 0.07."""
+    interpolant = FlexMDMInterpolant(insertion, unmasking)
+    out = generate(DENOISER, N, sampler="tau", steps=STEPS["tau"], interpolant=interpolant)
     assert_exact(out, tolerance=0.07)
 
 
@@ -351,6 +354,16 @@ def test_the_company_of_other_sequences_makes_no_difference(sampler, denoiser):
     others = [prompts[0], prompts[3], prompts[2], prompts[0], prompts[4]]
     changed = generate(denoiser, prompts=others, **settings)
     assert [summary(changed)[i] for i in (0, 2, 4)] == [summary(fewer)[i] for i in (0, 2, 4)]
+
+
+@every_sampler
+def test_a_run_may_be_drawn_in_parts(sampler):
+    prompts = prompts_for(sampler)
+    settings = {"sampler": sampler, "steps": 6, "seed": 8}
+    whole = generate(CHAIN.denoiser(), prompts=prompts, **settings)
+    head = generate(CHAIN.denoiser(), prompts=prompts[:2], **settings)
+    tail = generate(CHAIN.denoiser(), prompts=prompts[2:], first_sequence=2, **settings)
+    assert summary(head) + summary(tail) == summary(whole)
 
 
 def drive(denoiser, sampler, canvas, identities, seed):
@@ -528,6 +541,14 @@ def test_a_full_sequence_gets_as_many_masks_as_fit_and_no_more():
 def test_max_length_0_is_an_empty_sequence():
     out = generate(Flood(3, insertions=5.0), 3, sampler="tau", steps=4, max_length=0)
     assert out.sequences == [[], [], []] and out.hit_max_length == [True] * 3
+
+
+def test_a_canvas_brings_its_own_max_length():
+    canvas = Canvas(Ragged.from_lists([[A, B]]), MASK, max_length=4)
+    out = generate(Flood(3, insertions=50.0), 5, canvas=canvas, sampler="tau", steps=4)
+    assert [len(sequence) for sequence in out.sequences] == [4] * 5
+    out = generate(Flood(3, insertions=50.0), 5, canvas=canvas, max_length=6, sampler="tau", steps=4)
+    assert [len(sequence) for sequence in out.sequences] == [6] * 5
 
 
 def test_a_prompt_may_fill_max_length_already():
@@ -759,6 +780,19 @@ def test_a_sampler_that_makes_no_progress_is_refused():
         generate(DENOISER, prompts=[Prompt.masks(2)], sampler=EndsWithMasks())
 
 
+def test_a_sampler_that_turns_the_clock_back_or_too_far_is_refused():
+    class Clock:
+        def __init__(self, *times):
+            self.times = times
+
+        def step(self, canvas, prediction, alpha, rng):
+            return canvas, torch.full_like(alpha, self.times[rng.step])
+
+    for sampler in (Clock(0.5, 0.2), Clock(1.5)):
+        with pytest.raises(RuntimeError, match="clock"):
+            generate(DENOISER, sampler=sampler)
+
+
 def test_a_sampler_object_is_the_sampler_of_that_name():
     named = generate(DENOISER, 30, sampler="adaptive", steps=16, confidence="margin", window=WINDOW, temperature=0.8)
     own = AdaptiveSampler(Grid(16), Decoding(0.8), "margin", WINDOW)
@@ -851,16 +885,30 @@ def refuses(message, **settings):
 
 
 def test_settings_out_of_range_are_refused():
-    refuses("steps must be at least 1", steps=0)
-    refuses("steps must be at least 1", steps=-3, sampler="tau")
-    refuses("num_samples must not be negative", num_samples=-1)
-    refuses("batch_size must be at least 1", batch_size=0)
-    refuses("batch_size must be at least 1", batch_size=-2, num_samples=0)
+    refuses("steps must be", steps=0)
+    refuses("steps must be", steps=-3, sampler="tau")
+    refuses("num_samples must", num_samples=-1)
+    refuses("batch_size must be", batch_size=0)
+    refuses("batch_size must be", batch_size=-2, num_samples=0)
     refuses("temperature must be", temperature=-1.0)
     refuses("top_k must be", top_k=0)
     refuses("top_p must lie in", top_p=2.0)
     refuses("window must be", sampler="adaptive", window=(0.1, 4))
-    refuses("block must be at least 1", sampler="low_confidence", prompts=[Prompt.masks(2)], block=0)
+    refuses("block must be", sampler="low_confidence", prompts=[Prompt.masks(2)], block=0)
+
+
+def test_things_of_the_wrong_kind_are_refused():
+    for message, settings in (
+        ("prompts must be a list of Prompt", {"prompts": Prompt.prefix([A])}),
+        ("prompts must be a list of Prompt", {"prompts": [[A, B]]}),
+        ("sampler must be a name or an object", {"sampler": TauSampler}),
+        ("sampler must be a name or an object", {"sampler": 3}),
+    ):
+        with pytest.raises(TypeError, match=message):
+            generate(DENOISER, **settings)
+    with pytest.raises(TypeError, match="needs a denoiser"):
+        generate(SOURCE)
+    refuses("steps must be", steps=2.5)
 
 
 def test_an_unknown_sampler_is_refused_with_the_known_ones():
@@ -899,10 +947,14 @@ def test_a_prompt_with_nothing_to_generate_is_refused():
         Prompt.infill([[A, B]])
 
 
-@pytest.mark.parametrize("token", [MASK, 17, -1])
+@pytest.mark.parametrize("token", [4, 17, -1])
 def test_a_prompt_token_outside_the_vocabulary_is_refused(token):
-    """The mask's own id too: a mask in a prompt is None, and 3 is no letter."""
     refuses("outside the vocabulary", prompts=[Prompt.prefix([A, token])])
+
+
+def test_the_mask_id_among_the_tokens_of_a_prompt_is_refused():
+    """A mask in a prompt is written None: its id would quietly become a mask to reveal."""
+    refuses("mask id 3", prompts=[Prompt.prefix([A, MASK])])
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, math.nan])

@@ -155,7 +155,7 @@ def test_at_clock_1_nothing_is_inserted_and_all_is_revealed(schedule):
 
 @pytest.mark.parametrize("steps", [0, -4])
 def test_a_grid_without_steps_is_refused(steps):
-    with pytest.raises(ValueError, match="steps must be at least 1"):
+    with pytest.raises(ValueError, match="steps must be"):
         Grid(steps)
 
 
@@ -446,7 +446,7 @@ def test_low_confidence_is_biased_at_temperature_above_0_and_adaptive_is_not():
 
 
 def test_low_confidence_needs_a_block_of_at_least_one():
-    with pytest.raises(ValueError, match="block must be at least 1"):
+    with pytest.raises(ValueError, match="block must be"):
         LowConfidenceSampler(Grid(4), block=0)
 
 

@@ -244,6 +244,7 @@ class _Run:
                 prediction = prediction.of(canvas, possible)
                 canvas, alpha, sequences = self._put_away(canvas, alpha, sequences, possible)
                 if not len(canvas):
+                    self._report(step + 1, canvas, alpha, sequences)
                     break
             rng = StepRandomness(self.seed, sequences + self.first, step)
             after, clock = self.sampler.step(canvas, prediction, alpha, rng)
@@ -253,8 +254,11 @@ class _Run:
             step += 1
             everyone = torch.ones_like(alpha, dtype=torch.bool)
             canvas, alpha, sequences = self._put_away(after, clock, sequences, everyone)
-            if self.callback is not None:
-                self.callback(Progress(step, canvas, alpha, sequences, self.done, self.total))
+            self._report(step, canvas, alpha, sequences)
+
+    def _report(self, step: int, canvas: Canvas, alpha: Tensor, sequences: Tensor) -> None:
+        if self.callback is not None:
+            self.callback(Progress(step, canvas, alpha, sequences, self.done, self.total))
 
     def _put_away(
         self, canvas: Canvas, alpha: Tensor, sequences: Tensor, possible: Tensor

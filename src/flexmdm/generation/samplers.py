@@ -55,7 +55,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         if not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"steps must be a whole number from 1 up, got {self.steps!r}")
+            raise ValueError(f"steps must be at least 1, and a whole number, got {self.steps!r}")
 
     def leap(self, alpha: Tensor) -> Leap:
         insertion, unmasking = self.interpolant.insertion, self.interpolant.unmasking
