@@ -75,7 +75,7 @@ class Plan:
 def every_plan(quick: bool) -> list[Plan]:
     """What there is to run."""
     check_steps, words = (256, 2000) if quick else (1024, 20_000)
-    chains = {"chain-33": (0.82, 2000), "chain-100": (0.94, 1000), "chain-300": (0.98, 300)}
+    chains = {"chain-33": (0.82, 2000), "chain-100": (0.94, 500), "chain-300": (0.98, 100)}
     if quick:
         chains = {"chain-33": (0.82, 100), "chain-100": (0.94, 50)}
     leaps, spaced = ((16, 64), (4, 16)) if quick else ((16, 64, 128, 256, 512), (4, 8, 16, 32, 64))
