@@ -29,7 +29,7 @@ lint: $(VENV)/.installed-dev ## ruff check, ruff format --check, ty
 	$(BIN)/ruff format --check .
 	$(BIN)/ty check --python $(VENV)
 
-bench: $(VENV)/.installed-base ## run the benchmarks
+bench: $(VENV)/.installed-base ## run the benchmarks (about an hour)
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/samplers.py
 

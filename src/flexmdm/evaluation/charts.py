@@ -80,8 +80,9 @@ def quality_panel(title: str, outcomes: Sequence[Outcome], noise: Quality, sampl
     )
 
 
-def draw_panels(panels: Sequence[Panel], title: str, note: str = "", columns: int = 2) -> Figure:
-    """A figure with one chart per panel, ``columns`` beside each other."""
+def draw_panels(panels: Sequence[Panel], title: str, columns: int = 2) -> Figure:
+    """A figure with one chart per panel, ``columns`` beside each other; a curve looks the same in all of them."""
+    names = list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves))
     with rc_context(_STYLE):
         columns = min(columns, len(panels))
         rows = math.ceil(len(panels) / columns)
@@ -90,14 +91,12 @@ def draw_panels(panels: Sequence[Panel], title: str, note: str = "", columns: in
         figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color=INK)
         grid = figure.subplots(rows, columns, squeeze=False)
         for axes, panel in zip(grid.flat, panels, strict=False):
-            _draw_panel(axes, panel)
+            _draw_panel(axes, panel, names)
         for axes in list(grid.flat)[len(panels) :]:
             axes.set_visible(False)
-        if note:
-            figure.supxlabel(note, x=0.012, ha="left", fontsize=9, color=SOFT)
         figure.draw_without_rendering()  # places everything, so that the labels know where they are
         for axes, panel in zip(grid.flat, panels, strict=False):
-            _label_curves(axes, panel)
+            _label_curves(axes, panel, names)
     return figure
 
 
@@ -109,7 +108,7 @@ def save_figure(figure: Figure, paths: Sequence[Path]) -> None:
             figure.savefig(path, dpi=160, metadata=metadata)
 
 
-def _draw_panel(axes: Axes, panel: Panel) -> None:
+def _draw_panel(axes: Axes, panel: Panel, names: list[str]) -> None:
     floor = panel.floor if panel.floor > 0 else 1e-3  # a single sample has no standard error
     axes.set_xscale("log", base=2)
     axes.set_yscale("symlog", linthresh=floor, linscale=0.6)  # linear in the noise, logarithmic above it
@@ -131,7 +130,8 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         fontsize=9,
         color=SOFT,
     )
-    for number, curve in enumerate(panel.curves):
+    for curve in panel.curves:
+        number = names.index(curve.label)
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         axes.errorbar(
             curve.evaluations,
@@ -169,13 +169,13 @@ def _nice_ticks(floor: float, top: float) -> list[float]:
     return [0.0, *(tick for tick in ticks if floor < tick <= top)]
 
 
-def _label_curves(axes: Axes, panel: Panel) -> None:
+def _label_curves(axes: Axes, panel: Panel, names: list[str]) -> None:
     """The name of each curve behind its last point, in its colour; names that would collide move apart."""
     scale = 72.0 / axes.figure.dpi
     ends = []
-    for number, curve in enumerate(panel.curves):
+    for curve in panel.curves:
         _, height = axes.transData.transform((curve.evaluations[-1], curve.quality[-1])) * scale
-        ends.append((height, number, curve))
+        ends.append((height, names.index(curve.label), curve))
     ends.sort(key=lambda end: end[0])
     places: list[float] = []
     for height, _, _ in ends:
