@@ -36,4 +36,4 @@ def test_the_same_figures_give_the_same_files(tmp_path):
 
 def test_a_panel_without_curves_is_drawn_empty():
     panels = [quality_panel("nothing", [], NOISE, samples=2)] * 3
-    assert len(draw_panels(panels, "nothing at all", note="no samples").axes) == 4
+    assert len(draw_panels(panels, "nothing at all").axes) == 4
