@@ -129,8 +129,8 @@ def summary_of(chapters: Sequence[Chapter], steps: Sequence[int]) -> str:
     """What one sees, in plain sentences made from the figures: every sampler at the same budget of evaluations."""
     budget = steps[len(steps) // 2] + 4  # steps, and a few evaluations to reveal what is left
     sentences = [
-        "The denoiser is exact, so every error here is the sampler's: it does several things in one step, from one "
-        "evaluation, that ought to know of each other."
+        "The denoiser is exact, so every error here is the sampler's: what it does in one step it decides at once, "
+        "as if one token did not depend on another. An evaluation is one question to the denoiser."
     ]
     for chapter in chapters:
         within = [outcome for outcome in chapter.outcomes if outcome.evaluations <= budget]
