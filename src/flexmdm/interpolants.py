@@ -29,6 +29,10 @@ class InterpolantSample:
         kept: s_t, where in x1 each entry of the canvas comes from.
         x1: the clean sequences.
         template: their roles.
+
+    >>> s = FlexMDMInterpolant().sample(Ragged.from_lists([[7, 8, 9]]), 1.0)
+    >>> s.canvas.tokens.tolist(), s.targets.tolist(), s.gaps.tolist(), s.kept.tolist()  # at t = 1 all is there
+    ([[7, 8, 9]], [[7, 8, 9]], [[0, 0, 0, 0]], [[0, 1, 2]])
     """
 
     canvas: Canvas

@@ -19,6 +19,12 @@ class Prediction:
     Attributes:
         log_probs: ``[M, V]``, log f: the unmasking posterior, one row per mask of the batch, in order.
         insertions: g: the expected number of tokens still missing in each of the len + 1 gaps; 0 where a gap is closed.
+
+    >>> import torch
+    >>> canvas = Canvas(Ragged.from_lists([[5, 0], [5]]), mask_id=5)
+    >>> p = Prediction(torch.zeros(2, 5).log_softmax(1), Ragged.from_lists([[1, 0, 2], [0, 0]], dtype=torch.float32))
+    >>> p.of(canvas, torch.tensor([False, True])).log_probs.shape  # what it says of the second state
+    torch.Size([1, 5])
     """
 
     log_probs: Tensor

@@ -48,7 +48,12 @@ class Leap:
 
 @dataclass(frozen=True)
 class Grid:
-    """``steps`` equal steps in time, seen from the clock alpha; a clock between two points goes to the next one."""
+    """``steps`` equal steps in time, seen from the clock alpha; a clock between two points goes to the next one.
+
+    >>> leap = Grid(4).leap(torch.tensor([0.0, 0.6, 1.0]))
+    >>> leap.alpha, leap.insertions
+    (tensor([0.2500, 0.7500, 1.0000], dtype=torch.float64), tensor([0.2500, 0.3750, 0.0000], dtype=torch.float64))
+    """
 
     steps: int
     interpolant: FlexMDMInterpolant = field(default_factory=FlexMDMInterpolant)
@@ -95,6 +100,11 @@ class TauSampler:
     r exp(-r) with r = (beta' - beta) / (1 - beta); Poisson(g (alpha' - alpha) / (1 - alpha)) masks are inserted in
     every gap, from the same evaluation. Nothing is inserted in the last step; what is still masked then is revealed at
     alpha = 1 with one evaluation more. Without open gaps this is MDM's tau-leaping.
+
+    >>> from flexmdm import FiniteDistribution, generate
+    >>> denoiser = FiniteDistribution({(0, 1): 1.0}, vocab_size=2).denoiser()
+    >>> generate(denoiser, 3, sampler=TauSampler(Grid(128))).sequences
+    [[0, 1], [0, 1], [0, 1]]
     """
 
     grid: Grid
@@ -117,6 +127,11 @@ class AdaptiveSampler:
 
     K = min(eligible masks, Poisson((beta' - beta) / (1 - beta) * masks)). With ``window = (gamma1, gamma2)`` only the
     leftmost min(floor(gamma1 K), gamma2) masks are eligible. Insertions, last step and rest as in `TauSampler`.
+
+    >>> from flexmdm import FiniteDistribution, generate
+    >>> denoiser = FiniteDistribution({(0, 1): 1.0}, vocab_size=2).denoiser()
+    >>> generate(denoiser, 3, sampler=AdaptiveSampler(Grid(128), confidence="entropy", window=(5.0, 64))).sequences
+    [[0, 1], [0, 1], [0, 1]]
     """
 
     grid: Grid
@@ -158,6 +173,11 @@ class LowConfidenceSampler:
     the others are masked again. Blocks of ``block`` masks come from the left (if they do not divide the masks, the
     first is the short one); the steps are shared out evenly, at least one for each block. Because it ranks by the drawn
     token it is biased at temperature > 0: likely tokens are kept, unlikely ones thrown away.
+
+    >>> from flexmdm import FiniteDistribution, Prompt, generate
+    >>> denoiser = FiniteDistribution({(0, 1, 1): 1.0}, vocab_size=2).denoiser()
+    >>> generate(denoiser, prompts=[Prompt.masks(3)], sampler=LowConfidenceSampler(Grid(3), block=2)).sequences
+    [[0, 1, 1]]
     """
 
     grid: Grid
