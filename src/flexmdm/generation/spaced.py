@@ -56,9 +56,9 @@ class SpacedSampler:
         negligible: the entropy in nats below which a mask may be revealed with any other; 0: only if it is certain.
 
     >>> from flexmdm import FiniteDistribution, generate
-    >>> denoiser = FiniteDistribution({(0, 1, 0, 1): 1.0}, vocab_size=2).denoiser()
+    >>> denoiser = FiniteDistribution({(0, 1): 1.0}, vocab_size=2).denoiser()
     >>> generate(denoiser, 3, sampler=SpacedSampler(Grid(64), lag=math.inf)).sequences
-    [[0, 1, 0, 1], [0, 1, 0, 1], [0, 1, 0, 1]]
+    [[0, 1], [0, 1], [0, 1]]
     """
 
     grid: Grid
