@@ -55,10 +55,11 @@ class SpacedSampler:
             the fewest evaluations, for a denoiser that is also good at canvases of nothing but masks.
         negligible: the entropy in nats below which a mask may be revealed with any other; 0: only if it is certain.
 
-    >>> from flexmdm import FiniteDistribution, generate
-    >>> denoiser = FiniteDistribution({(0, 1): 1.0}, vocab_size=2).denoiser()
-    >>> generate(denoiser, 3, sampler=SpacedSampler(Grid(64), lag=math.inf)).sequences
-    [[0, 1], [0, 1], [0, 1]]
+    >>> from flexmdm import FiniteDistribution, Prompt, generate
+    >>> denoiser = FiniteDistribution({(0, 1, 1): 1.0}, vocab_size=2).denoiser()
+    >>> out = generate(denoiser, prompts=[Prompt.masks(3)], sampler=SpacedSampler(Grid(16)))
+    >>> out.sequences, out.evaluations  # nothing is in doubt, so all is revealed at once
+    ([[0, 1, 1]], [1])
     """
 
     grid: Grid
