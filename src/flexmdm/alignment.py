@@ -7,7 +7,7 @@ equally likely, whatever the schedules, so everything the interpolant knows of (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -101,6 +101,9 @@ class Alignment:
         """Q_i(v) = P(x1[s[i]] = v | x_t, x1), ``[M, V]``."""
         table = self.weights.new_zeros(self.weights.shape[0], vocab_size)
         return table.scatter_add(1, self.candidates, self.weights)
+
+    def to(self, device: torch.device | str) -> Alignment:
+        return Alignment(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
 def align(canvas: Canvas, x1: Ragged, template: Template | None = None) -> Alignment:

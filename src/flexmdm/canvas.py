@@ -104,6 +104,9 @@ class Template:
     def __getitem__(self, which: int | slice | Tensor) -> Template:
         return Template(self.roles[which], self.open_gaps[which])
 
+    def to(self, device: torch.device | str) -> Template:
+        return Template(self.roles.to(device), self.open_gaps.to(device))
+
 
 def _gap_of_each_token(roles: Ragged) -> Tensor:
     """``[N]``: the flat index of the gap between given tokens that each token is in (or, given, ends)."""
@@ -224,6 +227,16 @@ class Canvas:
             open_gaps=self.open_gaps[which],
             ids=None if self.ids is None else self.ids[which],
             memory=None if self.memory is None else self.memory[which].reshape(-1, self.memory.shape[1]),
+        )
+
+    def to(self, device: torch.device | str) -> Canvas:
+        return replace(
+            self,
+            tokens=self.tokens.to(device),
+            given=self.given.to(device),
+            open_gaps=self.open_gaps.to(device),
+            ids=None if self.ids is None else self.ids.to(device),
+            memory=None if self.memory is None else self.memory.to(device),
         )
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -43,6 +43,9 @@ class InterpolantSample:
     kept: Ragged
     x1: Ragged
     template: Template
+
+    def to(self, device: torch.device | str) -> InterpolantSample:
+        return InterpolantSample(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
 @dataclass(frozen=True)

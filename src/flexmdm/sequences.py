@@ -116,6 +116,8 @@ class Ragged:
         return Ragged(values, self.lengths)
 
     def to(self, device: torch.device | str) -> Ragged:
+        if torch.device(device) == self.device:
+            return self
         return Ragged(self.values.to(device), self.lengths.to(device))
 
     def to_padded(self, fill: float) -> Tensor:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from flexmdm.canvas import Canvas
+from flexmdm.canvas import Canvas, gaps_of
+from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.sequences import Ragged
 
 
@@ -52,6 +53,37 @@ class Denoiser(Protocol):
     def mask_id(self) -> int: ...
 
     def __call__(self, canvas: Canvas, alpha: Tensor) -> Prediction: ...
+
+
+class NetworkDenoiser:
+    """A trained network as a `Denoiser`.
+
+    Args:
+        network: maps (tokens with masks as ``vocab_size``, lengths, given, open_gaps, alpha) to logits ``[M, V]`` at the
+            masks and insertions ``[N + B]``; it is put in evaluation mode.
+        vocab_size: clean tokens V.
+        mask_id: how a canvas writes a mask; it is never predicted, also where it lies inside V.
+        interpolant: the schedules it was trained with.
+    """
+
+    def __init__(
+        self, network: nn.Module, vocab_size: int, mask_id: int, interpolant: FlexMDMInterpolant | None = None
+    ) -> None:
+        self.network, self.vocab_size, self.mask_id, self.interpolant = network.eval(), vocab_size, mask_id, interpolant
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    @torch.no_grad()
+    def __call__(self, canvas: Canvas, alpha: Tensor) -> Prediction:
+        tokens = canvas.tokens.values.masked_fill(canvas.is_mask, self.vocab_size)
+        logits, insertions = self.network(
+            tokens, canvas.lengths, canvas.given.values, canvas.open_gaps.values, alpha.float()
+        )
+        if self.mask_id < self.vocab_size:
+            logits = logits.index_fill(1, torch.tensor([self.mask_id], device=logits.device), -torch.inf)
+        return Prediction(logits.float().log_softmax(1), gaps_of(canvas.tokens, insertions.float()))
 
 
 class ImpossibleCanvas(ValueError):

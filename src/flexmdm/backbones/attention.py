@@ -1,0 +1,146 @@
+"""Attention over packed sequences: no linear layer sees padding, attention pads within a few buckets of like lengths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_MOST_WASTE = 0.15  # share of padding in a bucket beyond which another bucket is worth its overhead
+_ROTARY_BASE = 10_000.0
+
+
+@dataclass(frozen=True, eq=False)
+class Bucket:
+    """Sequences of like lengths, padded to the longest for one call of SDPA.
+
+    Attributes:
+        rows: ``[b * w]``, the packed row at each place (padding repeats the first row of its sequence).
+        shape: (b, w).
+        keys: ``[b, 1, 1, w]`` bool, which places are real; ``None`` if all are.
+    """
+
+    rows: Tensor
+    shape: tuple[int, int]
+    keys: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where the packed rows of B sequences are, computed once per batch and used by every layer.
+
+    Attributes:
+        sequence: ``[R]``, the sequence of each row.
+        position: ``[R]``, the place of each row in its sequence.
+        offsets: ``[B + 1]``, where each sequence starts; the last is R.
+        longest: the longest sequence.
+        buckets: for attention by SDPA; ``None`` where `attend` takes the kernel for variable lengths.
+        back: ``[R]``, where each row is among the places of all buckets, one bucket after the other.
+
+    >>> layout = Layout.of(torch.tensor([3, 1, 3]))
+    >>> layout.position.tolist(), [bucket.shape for bucket in layout.buckets]
+    ([0, 1, 2, 0, 0, 1, 2], [(2, 3), (1, 1)])
+    """
+
+    sequence: Tensor
+    position: Tensor
+    offsets: Tensor
+    longest: int
+    buckets: list[Bucket] | None
+    back: Tensor | None
+
+    @classmethod
+    def of(cls, lengths: Tensor, varlen: bool = False) -> Layout:
+        """The layout of sequences with ``lengths`` ``[B]``; ``varlen`` for the CUDA kernel instead of buckets."""
+        sizes = lengths.tolist()  # the one synchronisation with the device
+        total, device = sum(sizes), lengths.device
+        offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        index = torch.arange(len(sizes), device=device)
+        sequence = index.repeat_interleave(lengths, output_size=total)
+        position = torch.arange(total, device=device) - offsets[sequence]
+        longest = max(sizes, default=0)
+        if varlen:
+            return cls(sequence, position, offsets, longest, None, None)
+        buckets, back = _buckets(sizes, offsets, total)
+        return cls(sequence, position, offsets, longest, buckets, back)
+
+    def rotation(self, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """cos and sin ``[R, 1, 1, width / 2]`` of the rotary position embedding for heads of this width."""
+        half = width // 2
+        frequency = _ROTARY_BASE ** (-torch.arange(half, device=self.position.device, dtype=torch.float32) / half)
+        angle = (self.position[:, None].float() * frequency)[:, None, None]
+        return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def _buckets(sizes: list[int], offsets: Tensor, total: int) -> tuple[list[Bucket], Tensor]:
+    order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
+    buckets, device = [], offsets.device
+    back = torch.empty(total, dtype=torch.int64, device=device)
+    base = 0
+    for members in _runs([sizes[i] for i in order]):
+        chosen = order[members]
+        width, narrowest = sizes[chosen[0]], sizes[chosen[-1]]
+        if not width:
+            continue
+        start = offsets[torch.tensor(chosen, device=device)][:, None]  # [b, 1]
+        place = torch.arange(width, device=device)
+        shape = (len(chosen), width)
+        if narrowest == width:
+            rows, keys = (start + place).flatten(), None
+            back[rows] = torch.arange(base, base + len(rows), device=device)
+        else:
+            real = place < torch.tensor([sizes[i] for i in chosen], device=device)[:, None]  # [b, w]
+            rows, keys = torch.where(real, start + place, start).flatten(), real[:, None, None]
+            places = torch.arange(base, base + len(rows), device=device)
+            back[rows[real.flatten()]] = places[real.flatten()]
+        buckets.append(Bucket(rows, shape, keys))
+        base += len(rows)
+    return buckets, back
+
+
+def _runs(descending: list[int]) -> list[slice]:
+    """Cut the sorted lengths into runs that waste little when each is padded to its longest."""
+    runs, start, filled = [], 0, 0
+    for i, length in enumerate(descending):
+        padded = descending[start] * (i - start + 1)
+        if padded - filled - length > _MOST_WASTE * padded:
+            runs.append(slice(start, i))
+            start, filled = i, 0
+        filled += length
+    return [*runs, slice(start, len(descending))] if descending else []
+
+
+def attend(qkv: Tensor, layout: Layout) -> Tensor:
+    """Bidirectional attention within each sequence: ``[R, 3, H, E]`` -> ``[R, H * E]``."""
+    if layout.buckets is None:
+        return _attend_varlen(qkv, layout)
+    parts = []
+    for bucket in layout.buckets:
+        b, w = bucket.shape
+        q, k, v = qkv.index_select(0, bucket.rows).view(b, w, *qkv.shape[1:]).permute(2, 0, 3, 1, 4)  # [b, H, w, E]
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bucket.keys)
+        parts.append(mixed.transpose(1, 2).reshape(b * w, -1))
+    return torch.cat(parts).index_select(0, layout.back) if parts else qkv.flatten(2)[:, 0]
+
+
+def _attend_varlen(qkv: Tensor, layout: Layout) -> Tensor:
+    """FlashAttention over packed sequences: CUDA, half precision."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    q, k, v = (part.contiguous() for part in qkv.unbind(1))
+    bounds = layout.offsets.to(torch.int32)
+    return varlen_attn(q, k, v, bounds, bounds, layout.longest, layout.longest).flatten(1)
+
+
+def prefers_varlen(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the CUDA kernel for variable lengths can be used."""
+    return device.type == "cuda" and dtype in (torch.float16, torch.bfloat16)
+
+
+def rotate(qk: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn queries and keys ``[R, 2, H, E]`` by their positions."""
+    cos, sin = rotation
+    a, b = qk.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)

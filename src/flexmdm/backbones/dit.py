@@ -1,0 +1,187 @@
+"""The paper's network: a bidirectional transformer (DiT) over packed sequences, conditioned on the clock alpha.
+
+Every sequence gets one row in front of its entries, the start, so that there is one row for each of the len + 1 gaps of
+a canvas: row 0 (the start) stands left of gap 0, and row i (entry i - 1) stands left of gap i.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from flexmdm.backbones.attention import Layout, attend, prefers_varlen, rotate
+
+_CLOCK_SCALE = 1000.0  # sinusoids are made for thousands of positions, not for [0, 1]
+_CLOCK_WAVES = 128
+_LEAST_REST = 1e-6  # log(1 - alpha) stays finite at alpha = 1
+
+
+class Clock(nn.Module):
+    """The condition ``[B, C]`` that alpha ``[B]`` puts on every block."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(2 * _CLOCK_WAVES, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU())
+
+    def forward(self, alpha: Tensor) -> Tensor:
+        wave = torch.arange(_CLOCK_WAVES, device=alpha.device, dtype=torch.float32) / _CLOCK_WAVES
+        angle = _CLOCK_SCALE * alpha.float()[:, None] * torch.exp(-math.log(10_000.0) * wave)
+        return self.mlp(torch.cat([angle.cos(), angle.sin()], 1).to(self.mlp[0].weight.dtype))
+
+
+class Block(nn.Module):
+    """A transformer block whose two branches are shifted, scaled and gated by the clock (AdaLN-zero)."""
+
+    def __init__(self, hidden: int, heads: int, condition: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
+        self.modulation = nn.Linear(condition, 6 * hidden)
+        self.qkv = nn.Linear(hidden, 3 * hidden, bias=False)
+        self.merge = nn.Linear(hidden, hidden, bias=False)
+        self.widen = nn.Linear(hidden, 4 * hidden)
+        self.narrow = nn.Linear(4 * hidden, hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, condition: Tensor, layout: Layout, rotation: tuple[Tensor, Tensor]) -> Tensor:
+        modulation = self.modulation(condition).index_select(0, layout.sequence)  # [R, 6 D]
+        mixed = attend(self.project(x, modulation, rotation), layout)
+        return self.feed(x, mixed, modulation)
+
+    def project(self, x: Tensor, modulation: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+        """Queries, keys and values ``[R, 3, H, E]``."""
+        shift, scale = modulation.chunk(6, 1)[:2]
+        qkv = self.qkv(self.norm(x) * (1 + scale) + shift).view(x.shape[0], 3, self.heads, -1)
+        return torch.cat([rotate(qkv[:, :2], rotation), qkv[:, 2:]], 1)
+
+    def feed(self, x: Tensor, mixed: Tensor, modulation: Tensor) -> Tensor:
+        """Add what attention found, then the feed-forward branch."""
+        gate1, shift, scale, gate2 = modulation.chunk(6, 1)[2:]
+        x = x + gate1 * self.dropout(self.merge(mixed))
+        y = self.norm(x) * (1 + scale) + shift
+        return x + gate2 * self.dropout(self.narrow(F.gelu(self.widen(y), approximate="tanh")))
+
+
+class InsertionHead(nn.Module):
+    """g for each gap, from the rows on its two sides: softplus(a + b log(1 - alpha)) with b >= 0.
+
+    The odds that k tokens are missing rather than none go like (1 - alpha)^k, so log g falls linearly in
+    log(1 - alpha) where nothing needs to be missing; b learns that slope.
+
+    Args:
+        hidden: width of the rows.
+        expected: what it says of every gap at alpha = 0 before training.
+    """
+
+    def __init__(self, hidden: int, expected: float) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, 2))
+        self.start = math.log(math.expm1(expected))
+
+    def forward(self, x: Tensor, alpha: Tensor, layout: Layout) -> Tensor:
+        end = layout.position + 1 == (layout.offsets[1:] - layout.offsets[:-1])[layout.sequence]
+        right = torch.where(end[:, None], 0.0, torch.roll(x, -1, 0))
+        level, slope = self.mlp(torch.cat([x, right], 1)).float().unbind(1)
+        rest = (1 - alpha.float()).clamp(min=_LEAST_REST).log()[layout.sequence]
+        return F.softplus(self.start + level + F.softplus(slope) * rest)  # [R]
+
+
+class DiT(nn.Module):
+    """The network of the paper.
+
+    Args:
+        vocab_size: clean tokens V. Masks enter as token V (whatever the canvas calls them).
+        hidden, layers, heads, condition, dropout: its size.
+        insertions: whether it has an insertion head; an MDM has none.
+        expected_gap: what the insertion head says of every gap before training.
+
+    >>> network = DiT(vocab_size=5, hidden=32, layers=1, heads=2, condition=16)
+    >>> tokens, lengths = torch.tensor([5, 2, 5]), torch.tensor([2, 1])
+    >>> flags = {"given": torch.zeros(3, dtype=torch.bool), "open_gaps": torch.ones(5, dtype=torch.bool)}
+    >>> logits, insertions = network(tokens, lengths, **flags, alpha=torch.tensor([0.1, 0.5]))
+    >>> logits.shape, insertions.shape  # one row for each mask, one number for each gap
+    (torch.Size([2, 5]), torch.Size([5]))
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        hidden: int = 256,
+        layers: int = 8,
+        heads: int = 8,
+        condition: int = 128,
+        dropout: float = 0.1,
+        insertions: bool = True,
+        expected_gap: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.vocab_size, self.head_width = vocab_size, hidden // heads
+        self.embedding = nn.Embedding(vocab_size + 2, hidden)  # clean tokens, the mask, the start
+        self.given = nn.Embedding(2, hidden)
+        self.open = nn.Embedding(2, hidden)
+        self.clock = Clock(condition)
+        self.blocks = nn.ModuleList(Block(hidden, heads, condition, dropout) for _ in range(layers))
+        self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
+        self.modulation = nn.Linear(condition, 2 * hidden)
+        self.token_head = nn.Linear(hidden, vocab_size)
+        self.insertion_head = InsertionHead(hidden, expected_gap) if insertions else None
+        self.gradient_checkpointing = False
+        self._initialise()
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+        # What starts at zero: flags, modulations and gates (AdaLN-zero), and what both heads say.
+        zero = [self.given, self.open, self.modulation, self.token_head, *(block.modulation for block in self.blocks)]
+        if self.insertion_head is not None:
+            zero.append(self.insertion_head.mlp[-1])
+        for module in zero:
+            nn.init.zeros_(module.weight)
+
+    def compile_blocks(self) -> None:
+        """Compile what does not depend on how the batch is cut into buckets: everything but attention."""
+        for block in self.blocks:
+            block.project = torch.compile(block.project, dynamic=True)
+            block.feed = torch.compile(block.feed, dynamic=True)
+
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, given: Tensor, open_gaps: Tensor, alpha: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What the network says of a packed batch of N entries in B sequences.
+
+        Args:
+            tokens: ``[N]``, masks as ``vocab_size``.
+            lengths: ``[B]``.
+            given: ``[N]`` bool.
+            open_gaps: ``[N + B]`` bool.
+            alpha: ``[B]``.
+
+        Returns:
+            logits ``[M, V]`` at the masks, in order, and the expected insertions ``[N + B]``, 0 in closed gaps.
+        """
+        layout = Layout.of(lengths + 1, prefers_varlen(tokens.device, self.embedding.weight.dtype))
+        inside = layout.position > 0
+        ids = torch.full_like(layout.sequence, self.vocab_size + 1).masked_scatter(inside, tokens)
+        flags = torch.zeros_like(layout.sequence).masked_scatter(inside, given.long())
+        x = self.embedding(ids) + self.given(flags) + self.open(open_gaps.long())
+        condition = self.clock(alpha)
+        rotation = layout.rotation(self.head_width, x.dtype)
+        for block in self.blocks:
+            if self.gradient_checkpointing and self.training:
+                x = checkpoint(block, x, condition, layout, rotation, use_reentrant=False)
+            else:
+                x = block(x, condition, layout, rotation)
+        shift, scale = self.modulation(condition).index_select(0, layout.sequence).chunk(2, 1)
+        x = self.norm(x) * (1 + scale) + shift
+        logits = self.token_head(x[ids == self.vocab_size])
+        if self.insertion_head is None:
+            return logits, x.new_zeros(x.shape[0])
+        return logits, self.insertion_head(x, alpha, layout) * open_gaps

@@ -1,0 +1,140 @@
+"""The network as a Hugging Face model: `FlexMDMConfig` and `FlexMDMModel`, saved with all that sampling needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers.utils.generic import ModelOutput
+
+from flexmdm.backbones.denoiser import NetworkDenoiser
+from flexmdm.backbones.dit import DiT
+from flexmdm.generation import Generation, generate
+from flexmdm.interpolants import FlexMDMInterpolant
+
+
+class FlexMDMConfig(PretrainedConfig):
+    """What a FlexMDM (or an MDM) is made of.
+
+    Args:
+        vocab_size: clean tokens V.
+        hidden_size, num_layers, num_heads, condition_size, dropout: the size of the network.
+        insertions: whether it inserts; an MDM does not.
+        expected_gap: what the insertion head says of a gap before training.
+        mask_id: how a canvas writes a mask; default: V, outside the vocabulary.
+        interpolant: the schedules, as `FlexMDMInterpolant.to_dict` writes them; default: linear.
+        task: what it was trained on, with everything that is needed to use it again.
+
+    >>> FlexMDMConfig(vocab_size=10).mask_id
+    10
+    """
+
+    model_type = "flexmdm"
+
+    def __init__(
+        self,
+        vocab_size: int = 1,
+        hidden_size: int = 256,
+        num_layers: int = 8,
+        num_heads: int = 8,
+        condition_size: int = 128,
+        dropout: float = 0.1,
+        insertions: bool = True,
+        expected_gap: float = 1.0,
+        mask_id: int | None = None,
+        interpolant: dict | None = None,
+        task: dict | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if hidden_size % (2 * num_heads):
+            raise ValueError(f"hidden_size {hidden_size} must be a multiple of twice the {num_heads} heads")
+        if vocab_size < 1 or num_layers < 1:
+            raise ValueError(f"vocab_size {vocab_size} and num_layers {num_layers} must be positive")
+        self.vocab_size = vocab_size
+        self.hidden_size, self.num_layers, self.num_heads = hidden_size, num_layers, num_heads
+        self.condition_size, self.dropout = condition_size, dropout
+        self.insertions, self.expected_gap = insertions, expected_gap
+        self.mask_id = vocab_size if mask_id is None else mask_id
+        self.interpolant = FlexMDMInterpolant().to_dict() if interpolant is None else interpolant
+        self.task = task
+        super().__init__(**kwargs)
+
+
+@dataclass
+class FlexMDMOutput(ModelOutput):
+    """``logits`` ``[M, V]`` at the masks, in order; ``insertions`` ``[N + B]``, one for each gap."""
+
+    logits: Tensor | None = None
+    insertions: Tensor | None = None
+
+
+class FlexMDMModel(PreTrainedModel):
+    """The DiT with its configuration.
+
+    >>> model = FlexMDMModel(FlexMDMConfig(vocab_size=7, hidden_size=32, num_layers=1, num_heads=2))
+    >>> out = model.generate(num_samples=2, seed=0)  # untrained: any tokens
+    >>> len(out.sequences)
+    2
+    """
+
+    config_class = FlexMDMConfig
+    main_input_name = "tokens"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["Block"]
+
+    def __init__(self, config: FlexMDMConfig) -> None:
+        super().__init__(config)
+        self.network = DiT(
+            config.vocab_size,
+            hidden=config.hidden_size,
+            layers=config.num_layers,
+            heads=config.num_heads,
+            condition=config.condition_size,
+            dropout=config.dropout,
+            insertions=config.insertions,
+            expected_gap=config.expected_gap,
+        )
+        self.post_init()
+
+    def _init_weights(self, module: torch.nn.Module) -> None:
+        """The network initialises itself."""
+
+    def forward(
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        given: Tensor | None = None,
+        open_gaps: Tensor | None = None,
+        alpha: Tensor | None = None,
+    ) -> FlexMDMOutput:
+        """Packed tensors as in `DiT.forward`, with masks as ``config.mask_id``; nothing given, all open at first."""
+        given = torch.zeros_like(tokens, dtype=torch.bool) if given is None else given
+        if open_gaps is None:
+            open_gaps = torch.ones(len(tokens) + len(lengths), dtype=torch.bool, device=tokens.device)
+        alpha = torch.zeros(len(lengths), device=tokens.device) if alpha is None else alpha
+        tokens = tokens.masked_fill(tokens == self.config.mask_id, self.config.vocab_size)
+        return FlexMDMOutput(*self.network(tokens, lengths, given, open_gaps, alpha))
+
+    @property
+    def interpolant(self) -> FlexMDMInterpolant:
+        return FlexMDMInterpolant.from_dict(self.config.interpolant)
+
+    def denoiser(self) -> NetworkDenoiser:
+        """What `generate` and `likelihood` take; puts the network in evaluation mode."""
+        return NetworkDenoiser(self.network, self.config.vocab_size, self.config.mask_id, self.interpolant)
+
+    def generate(self, num_samples: int = 1, **options: Any) -> Generation:
+        """`flexmdm.generate` with this model: same arguments."""
+        return generate(self.denoiser(), num_samples, **options)
+
+    def count_parameters(self) -> dict[str, int]:
+        """All parameters, and how many of them are the table of input embeddings."""
+        table = self.network.embedding.weight.numel()
+        return {"total": sum(p.numel() for p in self.parameters()), "input_embedding": table}
+
+
+AutoConfig.register(FlexMDMConfig.model_type, FlexMDMConfig, exist_ok=True)
+AutoModel.register(FlexMDMConfig, FlexMDMModel, exist_ok=True)

@@ -1,0 +1,98 @@
+"""Whether a sequence of tokens is a way through the maze. It knows only the grid, not how mazes or paths are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """What `check` found, one entry per sequence.
+
+    Attributes:
+        valid: ``[B]`` bool, not empty, all cells open and every move to one of the four neighbours.
+        in_order: ``[B]`` bool, from the first subgoal to the last, with all others on the way in their order.
+        lengths: ``[B]`` int64, how many tokens the sequence has.
+    """
+
+    valid: np.ndarray
+    in_order: np.ndarray
+    lengths: np.ndarray
+
+    @property
+    def success(self) -> np.ndarray:
+        """``[B]`` bool: valid and in order."""
+        return self.valid & self.in_order
+
+
+def check(passable: np.ndarray, sequences: Sequence[Sequence[int]], subgoals: Sequence[Sequence[int]]) -> Checked:
+    """Check each sequence against the grid and against its own subgoals.
+
+    >>> passable = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]], dtype=bool)
+    >>> through_the_wall, around = [0, 1, 4, 7], [0, 1, 2, 5, 8, 7]
+    >>> checked = check(passable, [through_the_wall, around, around], [[0, 7], [0, 2, 7], [0, 3, 7]])
+    >>> checked.valid, checked.in_order, checked.success
+    (array([False,  True,  True]), array([ True,  True, False]), array([False,  True, False]))
+    """
+    if passable.ndim != 2 or passable.dtype != bool:
+        raise ValueError(f"passable must be a 2-D array of bool, got {passable.dtype} of shape {passable.shape}")
+    if len(sequences) != len(subgoals):
+        raise ValueError(f"every sequence has its subgoals, got {len(sequences)} sequences and {len(subgoals)} lists")
+    empty = [number for number, goals in enumerate(subgoals) if not len(goals)]
+    if empty:
+        raise ValueError(f"sequence {empty[0]} has no subgoals: give at least its start and its goal")
+    return Checked(
+        valid=np.array([_is_walk(passable, sequence) for sequence in sequences], dtype=bool),
+        in_order=np.array([_meets(s, goals) for s, goals in zip(sequences, subgoals, strict=True)], dtype=bool),
+        lengths=np.array([len(sequence) for sequence in sequences], dtype=np.int64),
+    )
+
+
+def open_cells(passable: np.ndarray, sequence: Sequence[int]) -> np.ndarray:
+    """``[L]`` bool: which tokens are open cells inside the grid."""
+    tokens = np.asarray(sequence, dtype=np.int64)
+    inside = (tokens >= 0) & (tokens < passable.size)
+    return inside & passable.reshape(-1)[np.where(inside, tokens, 0)]
+
+
+def legal_moves(passable: np.ndarray, sequence: Sequence[int]) -> np.ndarray:
+    """``[L - 1]`` bool: which moves lead from an open cell to an open cell above, below, left or right of it."""
+    is_open = open_cells(passable, sequence)
+    rows, columns = np.divmod(np.asarray(sequence, dtype=np.int64), passable.shape[1])
+    steps = np.abs(np.diff(rows)) + np.abs(np.diff(columns))
+    return is_open[:-1] & is_open[1:] & (steps == 1)
+
+
+def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
+    """The Wilson score interval of a success rate; z = 1.96 gives 95%.
+
+    (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n) with p = successes / n.
+
+    >>> [round(bound, 3) for bound in wilson(90, 100)]
+    [0.826, 0.945]
+    >>> [round(bound, 3) for bound in wilson(0, 100)]  # never seen is not the same as impossible
+    [0.0, 0.037]
+    """
+    if not 0 <= successes <= n or n < 1:
+        raise ValueError(f"a rate needs 0 <= successes <= n and n >= 1, got {successes} of {n}")
+    rate = successes / n
+    centre = rate + z**2 / (2 * n)
+    half = z * sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
+    scale = 1 + z**2 / n
+    return max((centre - half) / scale, 0.0), min((centre + half) / scale, 1.0)
+
+
+def _is_walk(passable: np.ndarray, sequence: Sequence[int]) -> bool:
+    open_everywhere = bool(open_cells(passable, sequence).all())
+    return len(sequence) > 0 and open_everywhere and bool(legal_moves(passable, sequence).all())
+
+
+def _meets(sequence: Sequence[int], subgoals: Sequence[int]) -> bool:
+    if not len(sequence) or sequence[0] != subgoals[0] or sequence[-1] != subgoals[-1]:
+        return False
+    rest = iter(sequence)
+    return all(goal in rest for goal in subgoals)  # "in" uses up rest as far as the goal, so the next comes later

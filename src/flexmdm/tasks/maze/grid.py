@@ -1,0 +1,180 @@
+"""Mazes on a square grid, built by recursive division, and the distances in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Maze:
+    """A square grid of open cells and walls. Cell (r, c) has token r · size + c, whether it is open or not.
+
+    Attributes:
+        passable: ``[size, size]`` bool, true where a cell is open.
+        seed, extra_doors: what `Maze.division` made it from; None for a maze made by hand.
+
+    >>> maze = Maze.division(7)
+    >>> print("\\n".join("".join(".#"[not cell] for cell in row) for row in maze.passable))
+    #######
+    #.....#
+    #.#.#.#
+    #.....#
+    #.#..##
+    #.....#
+    #######
+    >>> maze.token(3, 1), maze.cell(22), len(maze.tokens)
+    (22, (3, 1), 21)
+    >>> maze.neighbours[22]  # above, below, left, right
+    array([15, 29, -1, 23])
+    >>> int(maze.distances[maze.open_index[8], maze.open_index[40]])  # from (1, 1) to (5, 5)
+    8
+    >>> Maze.from_dict(maze.to_dict()) == maze
+    True
+    """
+
+    passable: np.ndarray
+    seed: int | None = None
+    extra_doors: float | None = None
+
+    def __post_init__(self) -> None:
+        passable = np.array(self.passable, dtype=bool)  # its own copy
+        if passable.ndim != 2 or passable.shape[0] != passable.shape[1]:
+            raise ValueError(f"a maze is a square grid, got an array of shape {passable.shape}")
+        if not passable.any():
+            raise ValueError(f"none of the {passable.size} cells is open: set passable to true where one can walk")
+        passable.setflags(write=False)
+        object.__setattr__(self, "passable", passable)
+
+    @classmethod
+    def division(cls, size: int, seed: int = 2025, extra_doors: float = 0.5) -> Maze:
+        """The paper's maze: recursive division, then a share ``extra_doors`` of the thin walls opened to make loops.
+
+        Size 41 with the other arguments as they are is the maze of the paper's appendix.
+        """
+        if size < 5 or size % 2 == 0:
+            raise ValueError(f"the size must be odd and at least 5 (rooms and walls alternate), got {size}")
+        if not 0 <= extra_doors <= 1:
+            raise ValueError(f"extra_doors is a share of the walls and lies in [0, 1], got {extra_doors}")
+        rng = Random(seed)
+        passable = np.zeros((size, size), dtype=bool)
+        passable[1:-1, 1:-1] = True
+        _divide(passable[1:-1, 1:-1], rng)
+        doors = _possible_doors(passable)
+        for row, column in rng.sample(doors, k=int(len(doors) * extra_doors)):
+            passable[row, column] = True
+        return cls(passable, seed, extra_doors)
+
+    # Cells and tokens -------------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        return self.passable.shape[0]
+
+    def token(self, row: int, column: int) -> int:
+        """The token of an open cell."""
+        inside = 0 <= row < self.size and 0 <= column < self.size
+        if not inside or not self.passable[row, column]:
+            cells = np.argwhere(self.passable)
+            nearest = cells[np.abs(cells - [row, column]).sum(1).argmin()]
+            where = "a wall" if inside else f"outside the {self.size} x {self.size} maze"
+            raise ValueError(
+                f"cell ({row}, {column}) is {where}; the nearest open cell is ({nearest[0]}, {nearest[1]})"
+            )
+        return row * self.size + column
+
+    def cell(self, token: int) -> tuple[int, int]:
+        """The (row, column) of a token."""
+        if not 0 <= token < self.size**2:
+            raise ValueError(f"token {token} is no cell: a {self.size} x {self.size} maze has 0 to {self.size**2 - 1}")
+        row, column = divmod(int(token), self.size)
+        return row, column
+
+    @cached_property
+    def tokens(self) -> np.ndarray:
+        """``[n_open]``: the tokens of the open cells, ascending."""
+        return np.flatnonzero(self.passable)
+
+    @cached_property
+    def open_index(self) -> np.ndarray:
+        """``[size²]``: where each token is in ``tokens``; -1 for a wall."""
+        index = np.full(self.size**2, -1)
+        index[self.tokens] = np.arange(len(self.tokens))
+        return index
+
+    # Walking ----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def neighbours(self) -> np.ndarray:
+        """``[size², 4]``: the open cells above, below, left and right of each open cell; -1 where there is none."""
+        tokens = np.where(self.passable, np.arange(self.size**2).reshape(self.passable.shape), -1)
+        around = np.pad(tokens, 1, constant_values=-1)
+        sides = np.stack([around[:-2, 1:-1], around[2:, 1:-1], around[1:-1, :-2], around[1:-1, 2:]], axis=-1)
+        return np.where(self.passable[:, :, None], sides, -1).reshape(-1, 4)
+
+    @cached_property
+    def links(self) -> np.ndarray:
+        """``[n_open, 4]``: ``neighbours`` of the open cells only, as indices into ``tokens``; -1 for none."""
+        around = self.neighbours[self.tokens]
+        return np.where(around >= 0, self.open_index[around], -1)
+
+    @cached_property
+    def distances(self) -> np.ndarray:
+        """``[n_open, n_open]`` int16: steps of the shortest path between any two open cells; -1 for no path."""
+        count = len(self.tokens)
+        distances = np.full((count, count), -1, dtype=np.int16)
+        frontier = np.zeros((count + 1, count), dtype=bool)  # [cell, source]; the last row stands for "no neighbour"
+        np.fill_diagonal(frontier, True)
+        steps = 0
+        while frontier.any():  # all sources at once
+            distances[frontier[:-1]] = steps
+            spread = frontier[self.links[:, 0]]
+            for side in self.links.T[1:]:
+                spread |= frontier[side]
+            np.logical_and(spread, distances < 0, out=frontier[:-1])
+            steps += 1
+        return distances
+
+    # Keeping ----------------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `from_dict` needs to build the maze again; fit for JSON."""
+        if self.seed is None:
+            raise ValueError("only a maze made by Maze.division can be written down: this one was made by hand")
+        return {"size": self.size, "seed": self.seed, "extra_doors": self.extra_doors}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Maze:
+        """The maze that `to_dict` wrote down."""
+        return cls.division(values["size"], values["seed"], values["extra_doors"])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Maze) and np.array_equal(self.passable, other.passable)
+
+    def __hash__(self) -> int:
+        return hash(self.passable.tobytes())
+
+
+def _divide(room: np.ndarray, rng: Random) -> None:
+    """Cut a room (a view of the grid) in two across its longer side, by a wall with one door, and then both parts."""
+    if min(room.shape) <= 2:
+        return
+    upright = room.shape[0] <= room.shape[1]
+    halls = room.T if upright else room  # seen so that the wall is a row
+    wall = rng.randrange(1, halls.shape[0] - 1, 2)
+    door = rng.randrange(0, halls.shape[1], 2)
+    halls[wall, :door] = halls[wall, door + 1 :] = False
+    for part in (halls[:wall], halls[wall + 1 :]):
+        _divide(part.T if upright else part, rng)
+
+
+def _possible_doors(passable: np.ndarray) -> list[tuple[int, int]]:
+    """The wall cells, row by row, with open cells on two opposite sides."""
+    above, below = passable[:-2, 1:-1], passable[2:, 1:-1]
+    left, right = passable[1:-1, :-2], passable[1:-1, 2:]
+    thin = ~passable[1:-1, 1:-1] & ((above & below) | (left & right))
+    return [(int(row) + 1, int(column) + 1) for row, column in np.argwhere(thin)]

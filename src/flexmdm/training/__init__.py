@@ -1,0 +1,1 @@
+"""The engine: batches, the trainer, its averages and its checkpoints."""

@@ -1,0 +1,72 @@
+"""Checkpoints that are whole: sealed with the sizes and checksums of their files, and looked at before they are used."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from zlib import crc32
+
+SEAL = "complete.json"
+_PREFIX = "checkpoint-"
+_CHUNK = 1 << 20
+
+
+def seal(folder: Path) -> None:
+    """Write down what belongs to a checkpoint, last of all: one without this file is not complete."""
+    files = {file.name: _fingerprint(file) for file in sorted(folder.iterdir()) if file.name != SEAL}
+    draft = folder / f"{SEAL}.new"
+    draft.write_text(json.dumps(files, indent=1))
+    draft.replace(folder / SEAL)
+
+
+def fault(folder: Path) -> str | None:
+    """What is wrong with a checkpoint; ``None`` if nothing is."""
+    try:
+        files = json.loads((folder / SEAL).read_text())
+    except FileNotFoundError:
+        return "it was not finished"
+    except (OSError, json.JSONDecodeError) as error:
+        return f"its seal cannot be read ({error})"
+    for name, expected in files.items():
+        file = folder / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if _fingerprint(file) != expected:
+            return f"{name} is damaged"
+    return None
+
+
+def _fingerprint(file: Path) -> list[int]:
+    size, checksum = 0, 0
+    with file.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            size, checksum = size + len(chunk), crc32(chunk, checksum)
+    return [size, checksum]
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a run, the latest first, whole or not."""
+    found = [f for f in run.glob(f"{_PREFIX}*") if f.is_dir() and f.name.removeprefix(_PREFIX).isdigit()]
+    return sorted(found, key=step_of, reverse=True)
+
+
+def step_of(folder: Path) -> int:
+    return int(folder.name.removeprefix(_PREFIX))
+
+
+def latest(run: Path, say: Callable[[str], None]) -> Path | None:
+    """The latest checkpoint that is whole; ``say`` hears of those that are not."""
+    for folder in checkpoints(run):
+        problem = fault(folder)
+        if problem is None:
+            return folder
+        say(f"{folder} cannot be used: {problem}; looking for the one before")
+    return None
+
+
+def keep_latest(run: Path, count: int) -> None:
+    """Delete all but the latest ``count`` checkpoints."""
+    for folder in checkpoints(run)[count:]:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,136 @@
+"""From sample numbers to batches: every example is a function of (seed, number), so that a run can be resumed exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from flexmdm.alignment import Alignment, align
+from flexmdm.backbones.denoiser import Prediction
+from flexmdm.canvas import Template
+from flexmdm.interpolants import FlexMDMInterpolant, InterpolantSample, sample_times
+from flexmdm.objective import Loss, flexmdm_loss
+from flexmdm.sequences import Ragged
+
+
+class Examples(Protocol):
+    """Clean sequences with their templates: a task's training data."""
+
+    def __len__(self) -> int:
+        """How many sequences there are; one epoch."""
+        ...
+
+    def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
+        """The sequences ``index`` ``[B]``; what is random in their templates belongs to the ``numbers`` ``[B]``."""
+        ...
+
+
+class Numbers(Dataset):
+    """The data set that a trainer sees: sample numbers 0, 1, 2, ...; `Collator` turns them into examples."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> int:
+        return number
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """States to learn from.
+
+    Attributes:
+        sample: the states and what is behind them.
+        alignment: marginalised targets; ``None`` for the one draw of s_t in ``sample``.
+        weight: ``[B]``, of the times (see `sample_times`).
+    """
+
+    sample: InterpolantSample
+    alignment: Alignment | None
+    weight: Tensor
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    @property
+    def num_tokens(self) -> int:
+        """Entries of the states: what the network works on."""
+        return self.sample.canvas.tokens.values.shape[0]
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
+        alignment = None if self.alignment is None else self.alignment.to(device)
+        return Batch(self.sample.to(device), alignment, self.weight.to(device))
+
+    def inputs(self, mask_id: int) -> dict[str, Tensor]:
+        """What the network sees."""
+        canvas = self.sample.canvas
+        return {
+            "tokens": canvas.tokens.values.masked_fill(canvas.is_mask, mask_id),
+            "lengths": canvas.lengths,
+            "given": canvas.given.values,
+            "open_gaps": canvas.open_gaps.values,
+            "alpha": self.sample.alpha.float(),
+        }
+
+    def loss(self, logits: Tensor, insertions: Tensor, interpolant: FlexMDMInterpolant) -> Loss:
+        """The loss of each sequence ``[B]``, weighted so that its mean estimates the integral over time."""
+        canvas = self.sample.canvas
+        prediction = Prediction(logits.float().log_softmax(1), canvas.open_gaps.with_values(insertions))
+        loss = flexmdm_loss(prediction, self.sample, interpolant, self.alignment)
+        weight = self.weight.to(loss.unmasking.dtype)
+        return Loss(loss.unmasking * weight, loss.insertion * weight)
+
+
+@dataclass
+class Collator:
+    """Sample numbers to a `Batch`.
+
+    Every epoch goes through the examples in another order; times are spread evenly over a batch.
+
+    Args:
+        examples: the data.
+        interpolant: the schedules.
+        mask_id: how the states write a mask.
+        marginalise: targets averaged over all embeddings of a state rather than the one that was drawn.
+        seed: of orders, templates, times and states.
+    """
+
+    examples: Examples
+    interpolant: FlexMDMInterpolant
+    mask_id: int
+    marginalise: bool = True
+    seed: int = 0
+
+    def __call__(self, numbers: Sequence[int]) -> Batch:
+        number = torch.as_tensor(numbers)
+        x1, template = self.examples.take(self.order(number), number)
+        t, weight = sample_times(len(number), seed=self._seed_of(number))
+        sample = self.interpolant.sample(x1, t, template, self.seed, self.mask_id, number)
+        alignment = align(sample.canvas, x1, template) if self.marginalise else None
+        return Batch(sample, alignment, weight)
+
+    def order(self, numbers: Tensor) -> Tensor:
+        """Which example each sample number ``[B]`` is."""
+        size = len(self.examples)
+        index = torch.empty_like(numbers)
+        for epoch in (numbers // size).unique().tolist():
+            chosen = numbers // size == epoch
+            index[chosen] = self._permutation(epoch)[numbers[chosen] % size]
+        return index
+
+    def _permutation(self, epoch: int) -> Tensor:
+        if getattr(self, "_epoch", None) != epoch:
+            generator = torch.Generator().manual_seed((self.seed << 20) + epoch)
+            self._epoch, self._order = epoch, torch.randperm(len(self.examples), generator=generator)
+        return self._order
+
+    def _seed_of(self, numbers: Tensor) -> int:
+        return (self.seed << 40) + int(numbers[0])

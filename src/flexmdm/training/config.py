@@ -1,0 +1,173 @@
+"""What a run is: its task, its network and its recipe, written to ``run.json`` and compared on resume."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from flexmdm.interpolants import FlexMDMInterpolant
+
+RUN_FILE = "run.json"
+
+
+@dataclass(frozen=True)
+class Network:
+    """The size of the DiT. The paper's maze model is 256 wide with 8 layers, its text model 768 wide with 12."""
+
+    hidden: int = 256
+    layers: int = 8
+    heads: int = 8
+    condition: int = 128
+    dropout: float = 0.1
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is trained.
+
+    Attributes:
+        steps: optimizer steps.
+        batch_size, accumulation: sequences per device and pass, and passes per step.
+        optimizer: ``adamw``, or ``muon`` for the matrices of the blocks with AdamW for the rest.
+        learning_rate, weight_decay, beta2, clip: of the optimizer; ``clip`` bounds the norm of the gradient.
+        warmup, schedule: steps of warm-up; then ``cosine`` to zero, or ``constant``.
+        ema: decay of the average of the weights, which starts fast; the average is what is evaluated and kept.
+        targets: ``marginalised`` over the embeddings, or ``sampled``.
+        seed: of initialisation, order, templates, times and states.
+        eval_every, eval_size: steps between evaluations, and how many held-out sequences each takes.
+        save_every, keep: steps between checkpoints, and how many are kept.
+        log_every: steps between lines of the log.
+        dtype: ``float32``, or ``bfloat16`` for mixed precision on a GPU.
+        compile, gradient_checkpointing: less time, or less memory.
+    """
+
+    steps: int = 10_000
+    batch_size: int = 64
+    accumulation: int = 1
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    beta2: float = 0.99
+    clip: float = 1.0
+    warmup: int = 200
+    schedule: Literal["cosine", "constant"] = "cosine"
+    ema: float = 0.999
+    targets: Literal["marginalised", "sampled"] = "marginalised"
+    seed: int = 0
+    eval_every: int = 500
+    eval_size: int = 512
+    save_every: int = 500
+    keep: int = 2
+    log_every: int = 20
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    compile: bool = False
+    gradient_checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "accumulation", "eval_every", "save_every", "keep", "log_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"recipe.{name} must be at least 1, got {getattr(self, name)}")
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"recipe.{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        if not 0 <= self.ema < 1 or not 0 < self.beta2 < 1:
+            raise ValueError(f"recipe.ema and recipe.beta2 are decays below 1, got {self.ema} and {self.beta2}")
+        if self.learning_rate <= 0 or self.clip <= 0 or self.warmup < 0:
+            raise ValueError("recipe.learning_rate and recipe.clip must be positive, recipe.warmup not negative")
+
+
+_CHOICES = {
+    "optimizer": ("adamw", "muon"),
+    "schedule": ("cosine", "constant"),
+    "targets": ("marginalised", "sampled"),
+    "dtype": ("float32", "bfloat16"),
+}
+# What may change when a run goes on: none of it enters a single step of what was done so far.
+_FREE = {"steps", "eval_every", "eval_size", "save_every", "keep", "log_every"}
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A run: a task (as its ``to_dict`` writes it), a network, a recipe and the schedules.
+
+    >>> config = RunConfig(task={"name": "maze", "size": 9})
+    >>> RunConfig.from_dict(config.to_dict()) == config
+    True
+    >>> other = replace(config, recipe=replace(config.recipe, learning_rate=1.0))
+    >>> config.differences(other)
+    ['recipe.learning_rate: 0.001 in the run, 1.0 now']
+    """
+
+    task: dict[str, Any]
+    network: Network = Network()
+    recipe: Recipe = Recipe()
+    interpolant: dict[str, Any] = field(default_factory=lambda: FlexMDMInterpolant().to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> RunConfig:
+        known = {f.name for f in fields(cls)}
+        _only(stored, known, "a run")
+        parts = {"network": Network, "recipe": Recipe}
+        return cls(**{key: _build(parts[key], value, key) if key in parts else value for key, value in stored.items()})
+
+    def differences(self, other: RunConfig) -> list[str]:
+        """What ``other`` has changed that cannot change in the middle of a run."""
+        mine, theirs = _flat(self.to_dict()), _flat(other.to_dict())
+        names = [n for n in {**mine, **theirs} if mine.get(n) != theirs.get(n) and n.split(".")[-1] not in _FREE]
+        return [f"{name}: {mine.get(name)} in the run, {theirs.get(name)} now" for name in names]
+
+    def write(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / RUN_FILE).write_text(json.dumps(self.to_dict(), indent=2) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> RunConfig:
+        """The configuration of a run folder."""
+        file = folder / RUN_FILE
+        if not file.is_file():
+            raise ValueError(
+                f"{folder} is not a run: it has no {RUN_FILE}. Give the folder that `flexmdm train --out` wrote"
+            )
+        try:
+            return cls.from_dict(json.loads(file.read_text()))
+        except (json.JSONDecodeError, TypeError, KeyError) as error:
+            raise ValueError(f"{file} is damaged: {error}") from error
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """The tables ``task``, ``network`` and ``recipe`` of a TOML file."""
+    try:
+        stored = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is no valid TOML: {error}") from error
+    _only(stored, {"task", "network", "recipe", "interpolant"}, str(path))
+    return stored
+
+
+def override(part: Any, changes: dict[str, Any]) -> Any:
+    """``part`` with those of the ``changes`` that are not ``None``."""
+    return replace(part, **{key: value for key, value in changes.items() if value is not None})
+
+
+def _build(kind: type, values: dict[str, Any], name: str) -> Any:
+    _only(values, {f.name for f in fields(kind)}, name)
+    return kind(**values)
+
+
+def _only(values: dict[str, Any], known: set[str], where: str) -> None:
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise ValueError(f"{where} has no {', '.join(unknown)}; it knows {', '.join(sorted(known))}")
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for key, value in values.items():
+        flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
+    return flat

@@ -1,0 +1,149 @@
+"""What a person sees of a run while it goes on, and what is left of it afterwards: a bar, a log, a picture."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from transformers import TrainerCallback
+
+LOG_FILE = "log.jsonl"
+_SMOOTH = 0.98
+
+
+class LiveProgress(TrainerCallback):
+    """A bar with the loss, tokens per second and the time left; one line per evaluation. Plain lines off a terminal."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self.console, self.title = console, title
+        self.bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=False,
+        )
+        self.last_line = 0.0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.task = self.bar.add_task(self.title, total=state.max_steps, completed=state.global_step, figures="")
+        self.began, self.first = time.monotonic(), state.global_step
+        if self.console.is_terminal:
+            self.bar.start()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.bar.update(self.task, completed=state.global_step)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        if not logs or "loss" not in logs:
+            return
+        figures = f"loss {logs['loss']:.3f}  {logs.get('tokens_per_second', 0):,.0f} tokens/s"
+        self.bar.update(self.task, figures=figures)
+        if not self.console.is_terminal and time.monotonic() - self.last_line > 30:
+            self.last_line = time.monotonic()
+            done = state.global_step - self.first
+            left = (time.monotonic() - self.began) / max(done, 1) * (state.max_steps - state.global_step)
+            self.console.print(
+                f"{self.title} {state.global_step}/{state.max_steps}  {figures}  {left / 60:.0f} min left"
+            )
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **_: Any) -> None:
+        self.bar.console.print(
+            f"{self.title} step {state.global_step}: held-out loss {metrics['eval_loss']:.3f} "
+            f"(unmasking {metrics['eval_unmasking']:.3f}, insertion {metrics['eval_insertion']:.3f})"
+        )
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        if self.console.is_terminal:
+            self.bar.stop()
+
+
+class FileLog(TrainerCallback):
+    """One JSON object per line: step, losses, speed, sequences seen, and the seconds spent in training so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / LOG_FILE
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Forget what came after the checkpoint that the run goes on from."""
+        kept = [line for line in read_log(self.file) if line["step"] <= state.global_step] if state.global_step else []
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        self.before = kept[-1]["seconds"] if kept else 0.0
+        self.began = time.monotonic()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        if not logs or not {"loss", "eval_loss"} & set(logs):
+            return
+        seconds = self.before + time.monotonic() - self.began
+        line = {"step": state.global_step, "seconds": round(seconds, 2), **logs}
+        line.pop("epoch", None)
+        with self.file.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+class TimeLimit(TrainerCallback):
+    """Ends training after so many seconds, with a checkpoint."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self.end = time.monotonic() + self.seconds
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        if time.monotonic() > self.end:
+            control.should_training_stop = control.should_save = True
+        return control
+
+
+def read_log(file: Path) -> list[dict[str, float]]:
+    """The lines of a log; a last line that was cut off is left out."""
+    if not file.is_file():
+        return []
+    lines = []
+    for text in file.read_text().splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            break
+    return lines
+
+
+def draw_curves(logs: dict[str, Sequence[dict[str, float]]], file: Path) -> None:
+    """The loss against the hours (or minutes) of training: dots for batches, a line for held-out sequences."""
+    from matplotlib.figure import Figure
+
+    from flexmdm.evaluation.charts import INK, SOFT
+
+    longest = max((log[-1]["seconds"] for log in logs.values() if log), default=0.0)
+    unit, name = (3600, "hours") if longest > 5400 else (60, "minutes")
+    figure = Figure(figsize=(7.2, 4.0), layout="constrained", facecolor="white")
+    axes = figure.add_subplot()
+    for colour, (label, log) in zip(("#3d7dca", "#e07b39", "#2f9e77", "#b5529c"), logs.items(), strict=False):
+        train = [(line["seconds"] / unit, line["loss"]) for line in log if "loss" in line]
+        held_out = [(line["seconds"] / unit, line["eval_loss"]) for line in log if "eval_loss" in line]
+        if train:
+            axes.plot(*zip(*train, strict=True), ".", color=colour, alpha=0.25, markersize=3)
+        if held_out:
+            axes.plot(*zip(*held_out, strict=True), "-o", color=colour, markersize=3.5, label=label)
+    axes.set(xlabel=f"{name} of training", ylabel="loss (nats per sequence)", yscale="log")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(colors=SOFT, which="both")
+    axes.xaxis.label.set_color(INK)
+    axes.grid(alpha=0.15)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False)
+    figure.savefig(file, dpi=150)

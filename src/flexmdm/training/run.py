@@ -1,0 +1,215 @@
+"""A run from beginning to end: build the task and the network, train, keep the averaged weights."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from transformers.utils import logging as transformers_logging
+
+from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
+from flexmdm.interpolants import FlexMDMInterpolant
+from flexmdm.tasks import task_of
+from flexmdm.training.checkpoints import checkpoints, latest, step_of
+from flexmdm.training.collation import Collator
+from flexmdm.training.config import RUN_FILE, RunConfig
+from flexmdm.training.optimizers import make_optimizer
+from flexmdm.training.progress import LOG_FILE, FileLog, LiveProgress, TimeLimit, draw_curves, read_log
+from flexmdm.training.trainer import FlexMDMTrainer
+
+CURVES_FILE = "loss.png"
+WEIGHTS_FILE = "model.safetensors"
+
+
+def build(config: RunConfig) -> tuple[Any, FlexMDMModel]:
+    """The task of a run and its untrained model."""
+    task = task_of(config.task)
+    torch.manual_seed(config.recipe.seed)
+    interpolant = FlexMDMInterpolant.from_dict(config.interpolant)
+    inserts = config.task["model"] == "flexmdm"
+    model = FlexMDMModel(
+        FlexMDMConfig(
+            vocab_size=task.vocab_size,
+            hidden_size=config.network.hidden,
+            num_layers=config.network.layers,
+            num_heads=config.network.heads,
+            condition_size=config.network.condition,
+            dropout=config.network.dropout,
+            insertions=inserts,
+            expected_gap=_expected_gap(task, interpolant) if inserts else 1.0,
+            interpolant=config.interpolant,
+            task=config.task,
+        )
+    )
+    return task, model
+
+
+def _expected_gap(task: Any, interpolant: FlexMDMInterpolant) -> float:
+    """How many tokens are missing in an open gap on average, before anything was inserted."""
+    count = min(len(task.train), 256)
+    x1, template = task.train.take(torch.arange(count), torch.arange(count))
+    sample = interpolant.sample(x1, 0.0, template, mask_id=task.vocab_size)
+    missing = sample.gaps.values[sample.canvas.open_gaps.values]
+    return max(float(missing.double().mean()), 0.1) if len(missing) else 1.0
+
+
+def train(
+    config: RunConfig,
+    folder: Path,
+    resume: bool = False,
+    minutes: float | None = None,
+    device: str | None = None,
+    report_to: list[str] | None = None,
+    console: Console | None = None,
+) -> FlexMDMModel:
+    """Train (or go on with) a run, and leave the averaged weights, the log and the loss curves in its folder.
+
+    Args:
+        config: what to train.
+        folder: the run.
+        resume: go on from the latest whole checkpoint; the configuration must be the run's.
+        minutes: plan the steps so that training takes about so long, and end it then.
+        device: ``cpu``, ``cuda`` or ``mps``.
+        report_to: loggers by name.
+        console: where to report.
+    """
+    console = console or Console(stderr=True)
+    quiet_transformers()
+    checkpoint = _starting_point(config, folder, resume, console)
+    if checkpoint is not None:
+        config = replace(RunConfig.read(folder), recipe=replace(config.recipe, steps=config.recipe.steps))
+    task, model = build(config)
+    if minutes is not None and checkpoint is None:
+        steps = steps_within(minutes * 60, config, task, model)
+        config = replace(config, recipe=_planned(config.recipe, steps))
+    config.write(folder)
+    _describe(config, task, model, console)
+    live = LiveProgress(console, config.task["model"])
+    callbacks = [FileLog(folder), live]
+    if minutes is not None:
+        callbacks.append(TimeLimit(minutes * 60))
+    trainer = FlexMDMTrainer(
+        model, config.recipe, task.train, task.validation, folder, callbacks, device, report_to or ()
+    )
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except KeyboardInterrupt:
+        live.stop()
+        last = next(iter(checkpoints(folder)), None)
+        console.print(f"interrupted; go on with --resume (from {last.name if last else 'the beginning'})")
+        raise SystemExit(130) from None
+    finally:
+        live.stop()
+    trainer.evaluate()
+    if trainer.is_world_process_zero():
+        with trainer.ema.applied():
+            model.save_pretrained(folder)
+        draw_curves({config.task["model"]: read_log(folder / LOG_FILE)}, folder / CURVES_FILE)
+        console.print(f"weights, log and {CURVES_FILE} are in {folder}")
+    with torch.no_grad():
+        for name, value in trainer.ema.average.items():
+            trainer.ema.live[name].copy_(value)
+    return model.eval()
+
+
+def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
+    """The task and the trained model of a run: its averaged weights, or those of its latest whole checkpoint."""
+    quiet_transformers()
+    source = folder
+    if not (folder / WEIGHTS_FILE).is_file():
+        RunConfig.read(folder)  # says so if this is no run
+        checkpoint = latest(folder, lambda _: None)
+        if checkpoint is None:
+            raise ValueError(f"{folder} has no weights yet: train it first, or go on with flexmdm train --resume")
+        source = checkpoint
+    elif not (folder / "config.json").is_file():
+        raise ValueError(f"{folder} is not a run: it has no config.json beside its weights")
+    model = FlexMDMModel.from_pretrained(source)
+    if source != folder:
+        from flexmdm.training.ema import EMA
+
+        average = EMA(model, 0.0)
+        average.load(source)
+        average._put(average.average)
+    if model.config.task is None:
+        raise ValueError(f"{folder} holds a model that was not trained on a task of flexmdm")
+    return task_of(model.config.task), model.to(device or "cpu").eval()
+
+
+def _starting_point(config: RunConfig, folder: Path, resume: bool, console: Console) -> Path | None:
+    exists = (folder / RUN_FILE).is_file()
+    if not resume:
+        if exists:
+            raise ValueError(f"{folder} already holds a run: go on with --resume, or choose another --out")
+        if folder.exists() and any(folder.iterdir()):
+            raise ValueError(f"{folder} is not empty and not a run: choose another --out")
+        return None
+    if not exists:
+        raise ValueError(f"{folder} is not a run (no {RUN_FILE}), so there is nothing to resume; leave --resume out")
+    different = RunConfig.read(folder).differences(config)
+    if different:
+        raise ValueError(f"{folder} was started with another configuration: {'; '.join(different)}")
+    checkpoint = latest(folder, lambda message: console.print(f"[yellow]warning:[/] {message}"))
+    if checkpoint is None:
+        console.print(f"{folder} has no whole checkpoint yet: starting from the beginning")
+    else:
+        console.print(f"going on from step {step_of(checkpoint)}")
+    return checkpoint
+
+
+def steps_within(seconds: float, config: RunConfig, task: Any, model: FlexMDMModel) -> int:
+    """How many steps fit in a time, from a few on a copy that is thrown away."""
+    recipe = config.recipe
+    copy = FlexMDMModel(model.config)
+    copy.load_state_dict(model.state_dict())
+    optimizer = make_optimizer(copy, recipe)
+    collate = Collator(
+        task.train, model.interpolant, model.config.mask_id, recipe.targets == "marginalised", recipe.seed
+    )
+    durations = []
+    begin = time.perf_counter()
+    while len(durations) < 3 or (time.perf_counter() - begin < min(0.03 * seconds, 20) and len(durations) < 50):
+        start = time.perf_counter()
+        batch = collate(list(range(len(durations) * recipe.batch_size, (len(durations) + 1) * recipe.batch_size)))
+        output = copy(**batch.inputs(model.config.mask_id))
+        batch.loss(output.logits, output.insertions, model.interpolant).total.mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        durations.append(time.perf_counter() - start)
+    each = sorted(durations)[len(durations) // 2] * recipe.accumulation
+    return max(int(0.95 * seconds / each), 1)
+
+
+def _planned(recipe: Any, steps: int) -> Any:
+    every = max(math.ceil(steps / 8), 1)
+    return replace(
+        recipe,
+        steps=steps,
+        warmup=min(recipe.warmup, steps // 10),
+        eval_every=min(recipe.eval_every, every),
+        save_every=min(recipe.save_every, max(steps // 2, 1)),
+    )
+
+
+def _describe(config: RunConfig, task: Any, model: FlexMDMModel, console: Console) -> None:
+    count = model.count_parameters()
+    recipe = config.recipe
+    console.print(
+        f"{config.task['model']} on {config.task['name']}: {count['total'] / 1e6:.2f}M parameters "
+        f"({count['input_embedding'] / 1e6:.2f}M of them input embeddings), {len(task.train):,} training and "
+        f"{len(task.validation):,} held-out sequences, {recipe.steps:,} steps of "
+        f"{recipe.batch_size * recipe.accumulation} sequences"
+    )
+
+
+def quiet_transformers() -> None:
+    """No bars and no advice from the libraries: a run has its own."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()

@@ -1,0 +1,242 @@
+"""The Hugging Face `Trainer` for FlexMDM and MDM: marginalised loss, EMA, whole checkpoints, a stop at the first NaN."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.utils.data import Sampler, SequentialSampler
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
+
+from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.training.checkpoints import checkpoints, fault, keep_latest, seal
+from flexmdm.training.collation import Batch, Collator, Examples, Numbers
+from flexmdm.training.config import Recipe
+from flexmdm.training.ema import EMA
+from flexmdm.training.optimizers import make_optimizer
+
+_SCHEDULES = {"cosine": "cosine", "constant": "constant_with_warmup"}
+
+
+class Diverged(ValueError):
+    """The loss or its gradient is not finite."""
+
+
+class FlexMDMTrainer(Trainer):
+    """Trains a `FlexMDMModel` on the `Examples` of a task by a `Recipe`.
+
+    Args:
+        model: FlexMDM, or MDM (without an insertion head).
+        recipe: how.
+        train, validation: the examples.
+        folder: where checkpoints go.
+        callbacks: progress, logs.
+        device: ``cpu``, ``cuda``, ``mps``; default: what there is.
+        report_to: loggers by name: tensorboard, trackio, wandb.
+    """
+
+    def __init__(
+        self,
+        model: FlexMDMModel,
+        recipe: Recipe,
+        train: Examples,
+        validation: Examples,
+        folder: Path,
+        callbacks: Sequence[TrainerCallback] = (),
+        device: str | None = None,
+        report_to: Sequence[str] = (),
+    ) -> None:
+        self.recipe, self.folder = recipe, folder
+        arguments = _arguments(recipe, folder, device, report_to)
+        schedules = {"interpolant": model.interpolant, "mask_id": model.config.mask_id, "seed": recipe.seed}
+        marginalise = recipe.targets == "marginalised"
+        self._validation = Collator(validation, **{**schedules, "seed": recipe.seed + 1})
+        self._interpolant = model.interpolant
+        count = recipe.steps * recipe.batch_size * recipe.accumulation * arguments.world_size
+        super().__init__(
+            model,
+            arguments,
+            data_collator=Collator(train, marginalise=marginalise, **schedules),
+            train_dataset=Numbers(count),
+            eval_dataset=Numbers(recipe.eval_size),
+            callbacks=[_Average(self), *callbacks],
+        )
+        self.remove_callback(PrinterCallback)
+        self.remove_callback(ProgressCallback)
+        self.ema = EMA(model, recipe.ema)
+        self.tokens_seen = self.sequences_seen = 0
+        self._sums: dict[str, Tensor] = {}
+        self._since, self._tokens_then = time.perf_counter(), 0
+        if recipe.compile:
+            model.network.compile_blocks()
+
+    # What is learned --------------------------------------------------------------------------------------------------
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        if self.optimizer is None:
+            self.optimizer = make_optimizer(self.model, self.recipe)
+        return self.optimizer
+
+    def compute_loss(
+        self, model: nn.Module, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        output = model(**inputs.inputs(self.model.config.mask_id))
+        loss = inputs.loss(output.logits, output.insertions, self._interpolant)
+        mean = loss.total.mean()
+        if not bool(mean.isfinite()):
+            self._stop(f"the loss is {float(mean)}", inputs)
+        if model.training:
+            self._count(inputs, unmasking=loss.unmasking, insertion=loss.insertion)
+        self._last = inputs
+        return (mean, output) if return_outputs else mean
+
+    def _clip_grad_norm(self, model: nn.Module) -> Any:
+        norm = super()._clip_grad_norm(model)
+        if norm is not None and not bool(torch.as_tensor(norm).isfinite()):
+            self._stop(f"the norm of the gradient is {float(norm)}", self._last)
+        return norm
+
+    def _stop(self, reason: str, batch: Batch) -> None:
+        """Keep the batch for whoever looks into it, and leave."""
+        step = self.state.global_step
+        file = self.folder / f"bad-batch-{step}.safetensors"
+        tensors = {**batch.inputs(self.model.config.mask_id), "t": batch.sample.t, "clean": batch.sample.x1.values}
+        save_file({name: value.contiguous().cpu() for name, value in tensors.items()}, file)
+        whole = next((str(folder) for folder in checkpoints(self.folder) if fault(folder) is None), "none yet")
+        raise Diverged(
+            f"{reason} at step {step}, so training stopped. The batch is in {file}; the last good checkpoint is "
+            f"{whole}. Try a lower learning rate or a longer warm-up"
+        )
+
+    @torch.no_grad()
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        """The loss of held-out sequences under the averaged weights, always at the same states."""
+        parts: dict[str, list[Tensor]] = {"unmasking": [], "insertion": []}
+        training = self.model.training
+        self.model.eval()
+        with self.ema.applied():
+            for start in range(0, self.recipe.eval_size, self.recipe.batch_size):
+                numbers = range(start, min(start + self.recipe.batch_size, self.recipe.eval_size))
+                batch = self._validation(list(numbers)).to(self.args.device)
+                output = self.model(**batch.inputs(self.model.config.mask_id))
+                loss = batch.loss(output.logits, output.insertions, self._interpolant)
+                parts["unmasking"].append(loss.unmasking)
+                parts["insertion"].append(loss.insertion)
+        self.model.train(training)
+        means = {f"eval_{name}": float(torch.cat(values).mean()) for name, values in parts.items()}
+        metrics = {"eval_loss": sum(means.values()), **means}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    # What is counted --------------------------------------------------------------------------------------------------
+
+    def _count(self, batch: Batch, **losses: Tensor) -> None:
+        self.tokens_seen += batch.num_tokens * self.args.world_size
+        self.sequences_seen += len(batch) * self.args.world_size
+        for name, loss in {**losses, "batches": torch.ones(1)}.items():
+            self._sums[name] = self._sums.get(name, 0.0) + loss.detach().mean().cpu()
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add both terms of the loss, the speed and what was seen to every line about training."""
+        if "loss" in logs and self._sums:
+            batches = float(self._sums.pop("batches"))
+            logs.update({name: round(float(value) / batches, 4) for name, value in self._sums.items()})
+            now = time.perf_counter()
+            logs["tokens_per_second"] = round((self.tokens_seen - self._tokens_then) / (now - self._since), 1)
+            self._since, self._tokens_then, self._sums = now, self.tokens_seen, {}
+        per_step = self.recipe.batch_size * self.recipe.accumulation * self.args.world_size
+        logs["sequences"] = self.state.global_step * per_step
+        super().log(logs, start_time)
+
+    def floating_point_ops(self, inputs: Batch) -> int:
+        return 0
+
+    # Data: sample numbers in their order ------------------------------------------------------------------------------
+
+    def _get_train_sampler(self, *_: Any) -> Sampler:
+        return SequentialSampler(self.train_dataset)
+
+    def _get_num_items_in_batch(self, *_: Any) -> None:
+        """The loss is a mean over sequences, whatever their lengths."""
+
+    def _track_num_input_tokens(self, *_: Any) -> None:
+        """`_count` does."""
+
+    def _prepare_inputs(self, inputs: Batch) -> Batch:
+        return inputs.to(self.args.device)
+
+    # Checkpoints ------------------------------------------------------------------------------------------------------
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        self.model.save_pretrained(output_dir or self.args.output_dir, state_dict=state_dict)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """A checkpoint counts once it is sealed, and only then older ones go."""
+        folder = self.folder / f"checkpoint-{self.state.global_step}"
+        shutil.rmtree(folder, ignore_errors=True)  # one that an earlier attempt did not finish
+        try:
+            super()._save_checkpoint(model, trial)
+            if self.args.should_save:
+                self.ema.save(folder)
+                seal(folder)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            whole = next((str(f) for f in checkpoints(self.folder) if fault(f) is None), None)
+            kept = f"{whole} is whole: free some space and go on with --resume" if whole else "there is no earlier one"
+            raise OSError(
+                f"the checkpoint of step {self.state.global_step} could not be saved ({error}); {kept}"
+            ) from error
+        if self.args.should_save:
+            keep_latest(self.folder, self.recipe.keep)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        self.ema.load(Path(resume_from_checkpoint))
+
+
+class _Average(TrainerCallback):
+    """Moves the average after every step of the optimizer."""
+
+    def __init__(self, trainer: FlexMDMTrainer) -> None:
+        self.trainer = trainer
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.trainer.ema.update()
+
+
+def _arguments(recipe: Recipe, folder: Path, device: str | None, report_to: Sequence[str]) -> TrainingArguments:
+    if device not in (None, "cpu", "cuda", "mps"):
+        raise ValueError(f"the device is cpu, cuda or mps, got {device!r}")
+    if device in ("cuda", "mps") and not getattr(torch, "cuda" if device == "cuda" else "mps").is_available():
+        raise ValueError(f"this machine has no {device} device; leave --device out or say cpu")
+    return TrainingArguments(
+        output_dir=str(folder),
+        max_steps=recipe.steps,
+        per_device_train_batch_size=recipe.batch_size,
+        gradient_accumulation_steps=recipe.accumulation,
+        learning_rate=recipe.learning_rate,
+        lr_scheduler_type=_SCHEDULES[recipe.schedule],
+        warmup_steps=recipe.warmup,
+        max_grad_norm=recipe.clip,
+        seed=recipe.seed,
+        bf16=recipe.dtype == "bfloat16",
+        gradient_checkpointing=recipe.gradient_checkpointing,
+        eval_strategy="steps",
+        eval_steps=recipe.eval_every,
+        save_strategy="steps",
+        save_steps=recipe.save_every,
+        logging_steps=recipe.log_every,
+        logging_nan_inf_filter=False,
+        report_to=list(report_to) or "none",
+        remove_unused_columns=False,
+        dataloader_num_workers=0,
+        disable_tqdm=True,
+        use_cpu=device == "cpu" or (device is None and not torch.cuda.is_available()),
+    )

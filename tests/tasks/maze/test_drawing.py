@@ -1,0 +1,63 @@
+from io import BytesIO
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from rich.text import Text
+
+from flexmdm.tasks.maze import Maze, make_paths
+from flexmdm.tasks.maze.drawing import WRONG, draw_maze, terminal
+
+MAZE = Maze.division(41)
+DATA = make_paths(MAZE, pairs=50)
+PATH = DATA.paths[int(DATA.paths.lengths.argmax())].values.tolist()
+GOALS = [PATH[0], PATH[5], PATH[20], PATH[-1]]
+BROKEN = PATH[:10] + PATH[15:]
+
+
+def red_share(path, goals):
+    figure = Figure(figsize=(4, 4))
+    draw_maze(figure.subplots(), MAZE, path, goals, title="a maze")
+    file = BytesIO()
+    figure.savefig(file, format="png")
+    file.seek(0)
+    return (np.abs(imread(file)[:, :, :3] - to_rgb(WRONG)).max(2) < 0.02).mean()
+
+
+@pytest.mark.parametrize("path, goals", [(None, None), ([], GOALS), (PATH[:1], GOALS[:1]), (PATH, GOALS)])
+def test_only_what_is_wrong_is_red(path, goals):
+    assert red_share(path, goals) == 0
+
+
+@pytest.mark.parametrize(
+    "path, goals",
+    [(BROKEN, None), ([*PATH[:5], 0], None), (PATH, [PATH[0], int(MAZE.tokens[-1])]), ([0], None)],
+    ids=["a jump", "into a wall", "a missed subgoal", "a wall cell alone"],
+)
+def test_what_is_wrong_is_red(path, goals):
+    assert red_share(path, goals) > 0
+
+
+def test_tokens_that_are_no_cells_are_left_out():
+    assert terminal(MAZE, [*PATH, 41**2, 41**2 + 1], GOALS) == terminal(MAZE, PATH, GOALS)
+    assert red_share([41**2, -1], None) == 0
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+@pytest.mark.parametrize("path, goals", [(None, None), ([], None), (PATH, GOALS), (BROKEN, GOALS), ([0, 1], GOALS)])
+def test_every_cell_takes_two_characters(path, goals, ascii_only):
+    text = terminal(MAZE, path, goals, ascii_only=ascii_only)
+    assert [len(line) for line in text.split("\n")] == [82] * 41
+    assert text.isascii() == ascii_only
+    assert Text.from_markup(terminal(MAZE, path, goals, ascii_only=ascii_only, markup=True)).plain == text
+
+
+def test_the_terminal_shows_lines_numbers_and_errors():
+    maze = Maze(np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]], dtype=bool))
+    assert terminal(maze, [0, 1, 2, 5, 8], [0, 8]).split("\n") == ["1━━━┓ ", "  ██┃ ", "    2 "]
+    assert terminal(maze, [0, 1, 2, 5, 8], [0, 8], ascii_only=True).split("\n") == ["1---+ ", "  ##| ", "    2 "]
+    assert terminal(maze, [0, 1, 4, 7], ascii_only=True).split("\n") == ["--- ".ljust(6), "  x   ", "  x   "]
+    assert terminal(maze, [0, 8], ascii_only=True).split("\n") == ["o     ", "  ##  ", "    x "]
+    assert terminal(maze, None, [0] * 9 + [2], ascii_only=True).split("\n")[0] == "9   10"
