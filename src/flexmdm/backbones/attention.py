@@ -1,4 +1,4 @@
-"""Attention over packed sequences: no linear layer sees padding, attention pads within a few buckets of like lengths."""
+"""Attention over packed sequences: no linear layer sees padding, attention pads within buckets of like lengths."""
 
 from __future__ import annotations
 
@@ -67,23 +67,21 @@ class Layout:
         return cls(sequence, position, offsets, longest, buckets, back)
 
     def rotation(self, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """cos and sin ``[R, 1, 1, width / 2]`` of the rotary position embedding for heads of this width."""
+        """cos and sin ``[R, 1, width / 2]`` of the rotary position embedding for heads of this width."""
         half = width // 2
         frequency = _ROTARY_BASE ** (-torch.arange(half, device=self.position.device, dtype=torch.float32) / half)
-        angle = (self.position[:, None].float() * frequency)[:, None, None]
+        angle = (self.position[:, None].float() * frequency)[:, None]
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
 def _buckets(sizes: list[int], offsets: Tensor, total: int) -> tuple[list[Bucket], Tensor]:
-    order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
+    order = sorted((i for i in range(len(sizes)) if sizes[i]), key=lambda i: -sizes[i])
     buckets, device = [], offsets.device
     back = torch.empty(total, dtype=torch.int64, device=device)
     base = 0
     for members in _runs([sizes[i] for i in order]):
         chosen = order[members]
         width, narrowest = sizes[chosen[0]], sizes[chosen[-1]]
-        if not width:
-            continue
         start = offsets[torch.tensor(chosen, device=device)][:, None]  # [b, 1]
         place = torch.arange(width, device=device)
         shape = (len(chosen), width)
@@ -112,26 +110,25 @@ def _runs(descending: list[int]) -> list[slice]:
     return [*runs, slice(start, len(descending))] if descending else []
 
 
-def attend(qkv: Tensor, layout: Layout) -> Tensor:
-    """Bidirectional attention within each sequence: ``[R, 3, H, E]`` -> ``[R, H * E]``."""
+def attend(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
+    """Bidirectional attention within each sequence: three times ``[R, H, E]`` -> ``[R, H * E]``."""
     if layout.buckets is None:
-        return _attend_varlen(qkv, layout)
+        return _attend_varlen(q, k, v, layout)
     parts = []
     for bucket in layout.buckets:
         b, w = bucket.shape
-        q, k, v = qkv.index_select(0, bucket.rows).view(b, w, *qkv.shape[1:]).permute(2, 0, 3, 1, 4)  # [b, H, w, E]
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bucket.keys)
+        gathered = (x.index_select(0, bucket.rows).view(b, w, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
+        mixed = F.scaled_dot_product_attention(*gathered, attn_mask=bucket.keys)  # [b, H, w, E]
         parts.append(mixed.transpose(1, 2).reshape(b * w, -1))
-    return torch.cat(parts).index_select(0, layout.back) if parts else qkv.flatten(2)[:, 0]
+    return torch.cat(parts).index_select(0, layout.back) if parts else v.flatten(1)
 
 
-def _attend_varlen(qkv: Tensor, layout: Layout) -> Tensor:
+def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
     """FlashAttention over packed sequences: CUDA, half precision."""
     from torch.nn.attention.varlen import varlen_attn
 
-    q, k, v = (part.contiguous() for part in qkv.unbind(1))
     bounds = layout.offsets.to(torch.int32)
-    return varlen_attn(q, k, v, bounds, bounds, layout.longest, layout.longest).flatten(1)
+    return varlen_attn(q, k, v.contiguous(), bounds, bounds, layout.longest, layout.longest).flatten(1)
 
 
 def prefers_varlen(device: torch.device, dtype: torch.dtype) -> bool:
@@ -139,8 +136,8 @@ def prefers_varlen(device: torch.device, dtype: torch.dtype) -> bool:
     return device.type == "cuda" and dtype in (torch.float16, torch.bfloat16)
 
 
-def rotate(qk: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn queries and keys ``[R, 2, H, E]`` by their positions."""
+def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn queries or keys ``[R, H, E]`` by their positions."""
     cos, sin = rotation
-    a, b = qk.chunk(2, -1)
-    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+    a, b = x.unflatten(-1, (2, -1)).unbind(-2)  # not chunk: the gradient of a slice is mostly zeros
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], -2).flatten(-2)

@@ -59,8 +59,8 @@ class NetworkDenoiser:
     """A trained network as a `Denoiser`.
 
     Args:
-        network: maps (tokens with masks as ``vocab_size``, lengths, given, open_gaps, alpha) to logits ``[M, V]`` at the
-            masks and insertions ``[N + B]``; it is put in evaluation mode.
+        network: maps (tokens with masks as ``vocab_size``, lengths, given, open_gaps, alpha) to logits ``[M, V]`` at
+            the masks and insertions ``[N + B]``; it is put in evaluation mode.
         vocab_size: clean tokens V.
         mask_id: how a canvas writes a mask; it is never predicted, also where it lies inside V.
         interpolant: the schedules it was trained with.

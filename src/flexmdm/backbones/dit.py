@@ -7,6 +7,7 @@ a canvas: row 0 (the start) stands left of gap 0, and row i (entry i - 1) stands
 from __future__ import annotations
 
 import math
+from types import MethodType
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ from flexmdm.backbones.attention import Layout, attend, prefers_varlen, rotate
 
 _CLOCK_SCALE = 1000.0  # sinusoids are made for thousands of positions, not for [0, 1]
 _CLOCK_WAVES = 128
+_EMBEDDING_SCALE = 0.3  # with the usual 0.02 the first blocks drown the tokens, and learning starts three times later
 _LEAST_REST = 1e-6  # log(1 - alpha) stays finite at alpha = 1
 
 
@@ -49,18 +51,20 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, condition: Tensor, layout: Layout, rotation: tuple[Tensor, Tensor]) -> Tensor:
         modulation = self.modulation(condition).index_select(0, layout.sequence)  # [R, 6 D]
-        mixed = attend(self.project(x, modulation, rotation), layout)
-        return self.feed(x, mixed, modulation)
+        shift1, scale1, gate1, *rest = modulation.unflatten(1, (6, -1)).unbind(1)
+        mixed = attend(*self.project(x, shift1, scale1, rotation), layout)
+        return self.feed(x, mixed, gate1, *rest)
 
-    def project(self, x: Tensor, modulation: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-        """Queries, keys and values ``[R, 3, H, E]``."""
-        shift, scale = modulation.chunk(6, 1)[:2]
-        qkv = self.qkv(self.norm(x) * (1 + scale) + shift).view(x.shape[0], 3, self.heads, -1)
-        return torch.cat([rotate(qkv[:, :2], rotation), qkv[:, 2:]], 1)
+    def project(
+        self, x: Tensor, shift: Tensor, scale: Tensor, rotation: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, ``[R, H, E]`` each."""
+        qkv = self.qkv(self.norm(x) * (1 + scale) + shift)
+        q, k, v = qkv.unflatten(1, (3, self.heads, -1)).unbind(1)
+        return rotate(q, rotation), rotate(k, rotation), v
 
-    def feed(self, x: Tensor, mixed: Tensor, modulation: Tensor) -> Tensor:
+    def feed(self, x: Tensor, mixed: Tensor, gate1: Tensor, shift: Tensor, scale: Tensor, gate2: Tensor) -> Tensor:
         """Add what attention found, then the feed-forward branch."""
-        gate1, shift, scale, gate2 = modulation.chunk(6, 1)[2:]
         x = x + gate1 * self.dropout(self.merge(mixed))
         y = self.norm(x) * (1 + scale) + shift
         return x + gate2 * self.dropout(self.narrow(F.gelu(self.widen(y), approximate="tanh")))
@@ -80,7 +84,7 @@ class InsertionHead(nn.Module):
     def __init__(self, hidden: int, expected: float) -> None:
         super().__init__()
         self.mlp = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, 2))
-        self.start = math.log(math.expm1(expected))
+        self.start = expected + math.log(-math.expm1(-expected))  # softplus(start) = expected
 
     def forward(self, x: Tensor, alpha: Tensor, layout: Layout) -> Tensor:
         end = layout.position + 1 == (layout.offsets[1:] - layout.offsets[:-1])[layout.sequence]
@@ -130,15 +134,16 @@ class DiT(nn.Module):
         self.token_head = nn.Linear(hidden, vocab_size)
         self.insertion_head = InsertionHead(hidden, expected_gap) if insertions else None
         self.gradient_checkpointing = False
-        self._initialise()
+        self.initialise()
 
-    def _initialise(self) -> None:
+    def initialise(self) -> None:
+        """Give every parameter the value it has before training."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-        nn.init.normal_(self.embedding.weight, std=0.02)
+        nn.init.normal_(self.embedding.weight, std=_EMBEDDING_SCALE)
         # What starts at zero: flags, modulations and gates (AdaLN-zero), and what both heads say.
         zero = [self.given, self.open, self.modulation, self.token_head, *(block.modulation for block in self.blocks)]
         if self.insertion_head is not None:
@@ -148,9 +153,9 @@ class DiT(nn.Module):
 
     def compile_blocks(self) -> None:
         """Compile what does not depend on how the batch is cut into buckets: everything but attention."""
-        for block in self.blocks:
-            block.project = torch.compile(block.project, dynamic=True)
-            block.feed = torch.compile(block.feed, dynamic=True)
+        project, feed = (torch.compile(part, dynamic=True) for part in (Block.project, Block.feed))
+        for block in self.blocks:  # as methods, so that a copy of a block computes with its own weights
+            block.project, block.feed = MethodType(project, block), MethodType(feed, block)
 
     def forward(
         self, tokens: Tensor, lengths: Tensor, given: Tensor, open_gaps: Tensor, alpha: Tensor
@@ -179,7 +184,7 @@ class DiT(nn.Module):
                 x = checkpoint(block, x, condition, layout, rotation, use_reentrant=False)
             else:
                 x = block(x, condition, layout, rotation)
-        shift, scale = self.modulation(condition).index_select(0, layout.sequence).chunk(2, 1)
+        shift, scale = self.modulation(condition).index_select(0, layout.sequence).unflatten(1, (2, -1)).unbind(1)
         x = self.norm(x) * (1 + scale) + shift
         logits = self.token_head(x[ids == self.vocab_size])
         if self.insertion_head is None:

@@ -1,4 +1,4 @@
-"""The network as a Hugging Face model: `FlexMDMConfig` and `FlexMDMModel`, saved with all that sampling needs to know."""
+"""The network as a Hugging Face model, saved with all that sampling needs to know."""
 
 from __future__ import annotations
 
@@ -49,10 +49,6 @@ class FlexMDMConfig(PretrainedConfig):
         task: dict | None = None,
         **kwargs: Any,
     ) -> None:
-        if hidden_size % (2 * num_heads):
-            raise ValueError(f"hidden_size {hidden_size} must be a multiple of twice the {num_heads} heads")
-        if vocab_size < 1 or num_layers < 1:
-            raise ValueError(f"vocab_size {vocab_size} and num_layers {num_layers} must be positive")
         self.vocab_size = vocab_size
         self.hidden_size, self.num_layers, self.num_heads = hidden_size, num_layers, num_heads
         self.condition_size, self.dropout = condition_size, dropout
@@ -60,7 +56,22 @@ class FlexMDMConfig(PretrainedConfig):
         self.mask_id = vocab_size if mask_id is None else mask_id
         self.interpolant = FlexMDMInterpolant().to_dict() if interpolant is None else interpolant
         self.task = task
+        self._check()
         super().__init__(**kwargs)
+
+    def _check(self) -> None:
+        for name in ("vocab_size", "hidden_size", "num_layers", "num_heads", "condition_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.hidden_size % (2 * self.num_heads):
+            raise ValueError(f"hidden_size {self.hidden_size} must be a multiple of twice the {self.num_heads} heads")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
+        if not self.expected_gap > 0:
+            raise ValueError(f"expected_gap must be positive, got {self.expected_gap}; for an MDM say insertions=False")
+        if set(self.interpolant) != {"insertion", "unmasking"}:
+            raise ValueError(f"interpolant must have the schedules insertion and unmasking, got {self.interpolant}")
+        FlexMDMInterpolant.from_dict(self.interpolant)
 
 
 @dataclass
@@ -100,7 +111,9 @@ class FlexMDMModel(PreTrainedModel):
         self.post_init()
 
     def _init_weights(self, module: torch.nn.Module) -> None:
-        """The network initialises itself."""
+        """What a checkpoint lacks starts as in a new network; Hugging Face keeps this from what it has loaded."""
+        if isinstance(module, DiT):
+            module.initialise()
 
     def forward(
         self,
@@ -115,6 +128,14 @@ class FlexMDMModel(PreTrainedModel):
         if open_gaps is None:
             open_gaps = torch.ones(len(tokens) + len(lengths), dtype=torch.bool, device=tokens.device)
         alpha = torch.zeros(len(lengths), device=tokens.device) if alpha is None else alpha
+        if tokens.shape != (int(lengths.sum()),):
+            raise ValueError(
+                f"tokens must be packed, [{int(lengths.sum())}] for these lengths, but are {list(tokens.shape)}"
+            )
+        sizes = {"given": (given, len(tokens)), "open_gaps": (open_gaps, len(tokens) + len(lengths))}
+        for name, (value, size) in {**sizes, "alpha": (alpha, len(lengths))}.items():
+            if value.shape != (size,):
+                raise ValueError(f"{name} must be [{size}] for these tokens and lengths, but is {list(value.shape)}")
         tokens = tokens.masked_fill(tokens == self.config.mask_id, self.config.vocab_size)
         return FlexMDMOutput(*self.network(tokens, lengths, given, open_gaps, alpha))
 

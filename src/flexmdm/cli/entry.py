@@ -11,10 +11,18 @@ from typing import Annotated
 
 import typer
 
-from flexmdm.cli import demo
+from flexmdm.cli import demo, evaluate, sample, train
 
 EXAMPLES = """
 **Examples**
+
+* `flexmdm demo maze`: train FlexMDM and MDM on a small maze and compare them
+
+* `flexmdm train --task maze --size 11 --subgoals 2-6 --minutes 3 --out runs/maze11`: train a model
+
+* `flexmdm eval runs/maze11 --subgoals 2,4,6`: measure it
+
+* `flexmdm sample runs/maze11 --through 1,1 5,3 9,9`: let it plan
 
 * `flexmdm demo oracle`: see samplers against the exact answer
 
@@ -31,6 +39,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(demo.app, name="demo")
+for command in (train, evaluate, sample):
+    command.register(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole: sealed with the sizes and checksums of their files, and looked at before they are used."""
+"""Checkpoints that are whole: sealed with the checksums of their files, and looked at before they are used."""
 
 from __future__ import annotations
 

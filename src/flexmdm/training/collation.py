@@ -1,4 +1,4 @@
-"""From sample numbers to batches: every example is a function of (seed, number), so that a run can be resumed exactly."""
+"""From sample numbers to batches: an example is a function of (seed, number), so a run can be resumed exactly."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from flexmdm.training.trainer import FlexMDMTrainer
 
 CURVES_FILE = "loss.png"
 WEIGHTS_FILE = "model.safetensors"
+PRETRAINED = Path(__file__).parents[1] / "pretrained"
 
 
 def build(config: RunConfig) -> tuple[Any, FlexMDMModel]:
@@ -140,6 +141,38 @@ def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
     if model.config.task is None:
         raise ValueError(f"{folder} holds a model that was not trained on a task of flexmdm")
     return task_of(model.config.task), model.to(device or "cpu").eval()
+
+
+def load_named(folder: Path | None, pretrained: str | None, device: str | None = None) -> tuple[Any, FlexMDMModel]:
+    """A run by its folder, or weights that come with the package by their name."""
+    if (folder is None) == (pretrained is None):
+        raise ValueError("give the folder of a run, or --pretrained NAME for weights that come with flexmdm")
+    if pretrained is None:
+        return load(folder, device)
+    if not (PRETRAINED / pretrained / WEIGHTS_FILE).is_file():
+        known = sorted(f.parent.name for f in PRETRAINED.glob(f"*/{WEIGHTS_FILE}"))
+        raise ValueError(f"there are no weights named {pretrained!r}; there are: {', '.join(known) or 'none'}")
+    return load(PRETRAINED / pretrained, device)
+
+
+def dry_run(config: RunConfig, device: str | None = None, console: Console | None = None) -> None:
+    """Say what training would do: parameters, steps, time, and the first states."""
+    console = console or Console()
+    quiet_transformers()
+    task, model = build(config)
+    _describe(config, task, model, console)
+    probe = 20.0
+    each = probe / steps_within(probe, config, task, model)
+    hours = each * config.recipe.steps / 3600
+    console.print(
+        f"about {each:.2f} s per step on this machine's CPU: {hours:.1f} hours for {config.recipe.steps:,} steps"
+    )
+    collate = Collator(task.train, model.interpolant, model.config.mask_id, seed=config.recipe.seed)
+    batch = collate(list(range(config.recipe.batch_size)))
+    console.print(f"first batch: {len(batch)} states with {batch.num_tokens} entries; three of them (· is a mask):")
+    for tokens, alpha in list(zip(batch.sample.canvas.tokens.tolist(), batch.sample.alpha.tolist(), strict=True))[:3]:
+        shown = " ".join("·" if token == model.config.mask_id else str(token) for token in tokens)
+        console.print(f"  alpha {alpha:.2f}: {shown}", highlight=False)
 
 
 def _starting_point(config: RunConfig, folder: Path, resume: bool, console: Console) -> Path | None:

@@ -1,4 +1,4 @@
-"""The Hugging Face `Trainer` for FlexMDM and MDM: marginalised loss, EMA, whole checkpoints, a stop at the first NaN."""
+"""The Hugging Face `Trainer` for FlexMDM and MDM: the loss, EMA, whole checkpoints, a stop at the first NaN."""
 
 from __future__ import annotations
 

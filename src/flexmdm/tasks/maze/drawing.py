@@ -118,14 +118,15 @@ def _draw_path(axes: Axes, maze: Maze, path: list[int], colours: list[str]) -> N
 
 def _draw_subgoal(axes: Axes, maze: Maze, token: int, number: int, radius: float, colour: str) -> None:
     row, column = maze.cell(token)
-    axes.add_patch(Circle((column, row), radius, facecolor=colour, linewidth=0, zorder=3 + number))
-    axes.add_patch(Circle((column, row), 0.78 * radius, facecolor="white", linewidth=0, zorder=3 + number))
+    # Every ring lies below every disc, so that neighbours do not hide each other's numbers.
+    axes.add_patch(Circle((column, row), radius, facecolor=colour, linewidth=0, zorder=4))
+    axes.add_patch(Circle((column, row), 0.78 * radius, facecolor="white", linewidth=0, zorder=5))
     digits = TextPath((0, 0), str(number), size=1, prop=_FONT)
     box = digits.get_extents()
     scale = min(0.8 * radius / box.height, 1.1 * radius / box.width)
     place = Affine2D().translate(-box.x0 - box.width / 2, -box.y0 - box.height / 2).scale(scale, -scale)
     place = place.translate(column, row) + axes.transData
-    axes.add_patch(PathPatch(digits, transform=place, facecolor=INK, linewidth=0, zorder=3 + number))
+    axes.add_patch(PathPatch(digits, transform=place, facecolor=INK, linewidth=0, zorder=6))
 
 
 def _course_colours(length: int) -> list[str]:

@@ -45,7 +45,9 @@ class PathData:
         """Training and held-out paths: all paths of a pair are on the same side."""
         count = len(self.shortest)
         if not 0 < held_out < 1 or count < 2:
-            raise ValueError(f"cannot hold out a share of {held_out} of {count} pairs: give a share in (0, 1)")
+            raise ValueError(
+                f"cannot hold out a share of {held_out} of {count} pairs: give a share in (0, 1), of 2 or more"
+            )
         away = min(max(round(held_out * count), 1), count - 1)
         held = torch.zeros(count, dtype=torch.bool)
         held[torch.from_numpy(np.random.default_rng(seed).permutation(count)[:away])] = True
@@ -76,9 +78,11 @@ def make_paths(maze: Maze, pairs: int = 15000, per_pair: int = 10, seed: int = 0
     ends = np.stack(np.divmod(chosen, len(maze.tokens)), axis=1)  # [num_pairs, 2] indices of open cells
     steps = maze.distances[ends[:, 0], ends[:, 1]].astype(np.int64)
     waypoints = _waypoints(maze, ends, steps + np.maximum(steps // 4, 4))
-    walks, pair = _walk(maze, ends, rng), torch.arange(len(ends))
+    walks = _walk(maze, ends, rng)
+    found, pair, hashes = [walks], torch.arange(len(ends)), _hashes(walks)
+    kept = pair
     for _ in range(_ROUNDS):
-        short = (pair.bincount() < per_pair) & (waypoints.lengths > 0)
+        short = (pair[kept].bincount() < per_pair) & (waypoints.lengths > 0)
         if not short.any():
             break
         tried = short.nonzero().squeeze(1).repeat_interleave(per_pair)
@@ -87,10 +91,12 @@ def make_paths(maze: Maze, pairs: int = 15000, per_pair: int = 10, seed: int = 0
         stops = np.insert(ends[tried], 1, through, axis=1)  # [tries, 3]
         detours = _walk(maze, stops, rng)
         simple = ~_meets_itself(maze, detours, stops)
-        walks, pair = Ragged.cat([walks, detours[simple]]), torch.cat([pair, tried[simple]])
-        walks, pair = _first_distinct(walks, pair, per_pair)
+        detours = detours[simple]
+        found, pair, hashes = [*found, detours], torch.cat([pair, tried[simple]]), torch.cat([hashes, _hashes(detours)])
+        kept = _first_distinct(hashes, pair, per_pair)
+    walks = Ragged.cat(found)[kept]
     tokens = torch.from_numpy(maze.tokens)[walks.values]
-    return PathData(walks.with_values(tokens), pair, torch.from_numpy(steps + 1))
+    return PathData(walks.with_values(tokens), pair[kept], torch.from_numpy(steps + 1))
 
 
 def _waypoints(maze: Maze, ends: np.ndarray, longest: np.ndarray) -> Ragged:
@@ -142,14 +148,17 @@ def _meets_itself(maze: Maze, walks: Ragged, stops: np.ndarray) -> Tensor:
     return torch.zeros(len(walks), dtype=torch.bool).index_fill(0, met, True)
 
 
-def _first_distinct(walks: Ragged, pair: Tensor, per_pair: int) -> tuple[Ragged, Tensor]:
-    """The first ``per_pair`` different walks of each pair, those of a pair one after the other."""
-    hashes = walks.sum(hash_rows(torch.stack([walks.values, walks.columns], dim=1)))  # equal walks, equal hashes
+def _hashes(walks: Ragged) -> Tensor:
+    """``[P]``: numbers that are equal for equal walks and, but for a chance of 2^-64, different for others."""
+    return walks.sum(hash_rows(torch.stack([walks.values, walks.columns], dim=1)))
+
+
+def _first_distinct(hashes: Tensor, pair: Tensor, per_pair: int) -> Tensor:
+    """Which walks are the first ``per_pair`` different ones of their pair; those of a pair one after the other."""
     first = np.sort(np.unique(hashes.numpy(), return_index=True)[1])
     order = torch.from_numpy(first[np.argsort(pair.numpy()[first], kind="stable")])
     rank = torch.arange(len(order)) - torch.searchsorted(pair[order], pair[order])
-    kept = order[rank < per_pair]
-    return walks[kept], pair[kept]
+    return order[rank < per_pair]
 
 
 def choose_subgoals(paths: Ragged, counts: Tensor, seed: int, numbers: Tensor) -> Tensor:
