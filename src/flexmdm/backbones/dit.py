@@ -134,28 +134,33 @@ class DiT(nn.Module):
         self.token_head = nn.Linear(hidden, vocab_size)
         self.insertion_head = InsertionHead(hidden, expected_gap) if insertions else None
         self.gradient_checkpointing = False
-        self.initialise()
+        self.apply(self.initialise)
 
-    def initialise(self) -> None:
-        """Give every parameter the value it has before training."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-        nn.init.normal_(self.embedding.weight, std=_EMBEDDING_SCALE)
-        # What starts at zero: flags, modulations and gates (AdaLN-zero), and what both heads say.
-        zero = [self.given, self.open, self.modulation, self.token_head, *(block.modulation for block in self.blocks)]
-        if self.insertion_head is not None:
-            zero.append(self.insertion_head.mlp[-1])
-        for module in zero:
-            nn.init.zeros_(module.weight)
+    def initialise(self, layer: nn.Module) -> None:
+        """Give one of its layers the weights it has before training."""
+        if not isinstance(layer, nn.Linear | nn.Embedding):
+            return
+        if layer in self._silent_at_first():
+            nn.init.zeros_(layer.weight)
+        elif isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+        else:
+            nn.init.normal_(layer.weight, std=0.02)
+        if isinstance(layer, nn.Linear) and layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+
+    def _silent_at_first(self) -> list[nn.Module]:
+        """What starts at zero: flags, modulations and gates (AdaLN-zero), and what both heads say."""
+        insertions = [] if self.insertion_head is None else [self.insertion_head.mlp[-1]]
+        modulations = [self.modulation, *(block.get_submodule("modulation") for block in self.blocks)]
+        return [self.given, self.open, self.token_head, *insertions, *modulations]
 
     def compile_blocks(self) -> None:
         """Compile what does not depend on how the batch is cut into buckets: everything but attention."""
-        project, feed = (torch.compile(part, dynamic=True) for part in (Block.project, Block.feed))
-        for block in self.blocks:  # as methods, so that a copy of a block computes with its own weights
-            block.project, block.feed = MethodType(project, block), MethodType(feed, block)
+        for name in ("project", "feed"):
+            compiled = torch.compile(getattr(Block, name), dynamic=True)
+            for block in self.blocks:  # as a method, so that a copy of the block computes with its own weights
+                setattr(block, name, MethodType(compiled, block))
 
     def forward(
         self, tokens: Tensor, lengths: Tensor, given: Tensor, open_gaps: Tensor, alpha: Tensor

@@ -111,9 +111,8 @@ class FlexMDMModel(PreTrainedModel):
         self.post_init()
 
     def _init_weights(self, module: torch.nn.Module) -> None:
-        """What a checkpoint lacks starts as in a new network; Hugging Face keeps this from what it has loaded."""
-        if isinstance(module, DiT):
-            module.initialise()
+        """What a checkpoint lacks starts as in a new network."""
+        self.network.initialise(module)
 
     def forward(
         self,

@@ -7,10 +7,20 @@ import typer
 
 app = typer.Typer(
     help="Short programs that show what flexmdm does.",
-    epilog="**Example**\n\n* `flexmdm demo oracle`",
+    epilog="**Examples**\n\n* `flexmdm demo maze`\n\n* `flexmdm demo oracle`",
     rich_markup_mode="markdown",
     no_args_is_help=True,
 )
+
+MAZE_EXAMPLES = """
+**Examples**
+
+* `flexmdm demo maze`
+
+* `flexmdm demo maze --minutes 10 --size 15 --subgoals 2-8 --output demo15`
+
+* `flexmdm demo maze --seed 1 --num 500 --json maze.json`
+"""
 
 ORACLE_EXAMPLES = """
 **Examples**
@@ -21,6 +31,27 @@ ORACLE_EXAMPLES = """
 
 * `flexmdm demo oracle --steps 16 --steps 64 --json demo/oracle.json`
 """
+
+
+@app.command(epilog=MAZE_EXAMPLES)
+def maze(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the page, the figures and the runs.", file_okay=False)
+    ] = Path("demo"),
+    minutes: Annotated[float, typer.Option(min=0.05, help="Training time of each model.")] = 3.0,
+    size: Annotated[int, typer.Option(min=5, help="Cells per side of the maze, odd.")] = 11,
+    subgoals: Annotated[str, typer.Option(help="How many subgoals a problem has, from-to or one number.")] = "2-6",
+    num: Annotated[int, typer.Option(min=1, help="Held-out problems for each number of subgoals.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
+    json: Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Train for so many steps instead of --minutes.")] = None,
+) -> None:
+    """Train FlexMDM and MDM on a small maze, side by side, and compare how they plan; makes a page to look at."""
+    from flexmdm.cli.train import _span
+    from flexmdm.demos import maze as demo
+
+    low, high = _span(subgoals) or (2, 6)
+    demo.run(output, minutes, size, (low, high), num, seed, json, steps)
 
 
 @app.command(epilog=ORACLE_EXAMPLES)

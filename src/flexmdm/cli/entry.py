@@ -39,8 +39,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(demo.app, name="demo")
-for command in (train, evaluate, sample):
-    command.register(app)
+app.command(epilog=train.EXAMPLES)(train.train)
+app.command(name="eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command(epilog=sample.EXAMPLES)(sample.sample)
 
 
 def _print_version(wanted: bool) -> None:

@@ -52,7 +52,3 @@ def _numbers(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"--subgoals is a number or several with commas, such as 2,7,12; got {text!r}") from None
-
-
-def register(app: Any) -> None:
-    app.command(name="eval", epilog=EXAMPLES)(evaluate)

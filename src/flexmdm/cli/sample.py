@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -53,7 +53,3 @@ def _cell(text: str) -> tuple[int, int]:
     except ValueError:
         raise ValueError(f"a cell is row,column such as 3,5; got {text!r}") from None
     return row, column
-
-
-def register(app: Any) -> None:
-    app.command(epilog=EXAMPLES)(sample)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -44,7 +44,7 @@ def train(
     accumulation: Annotated[int | None, typer.Option(min=1, help="Passes per optimizer step.")] = None,
     learning_rate: Annotated[float | None, typer.Option("--learning-rate", "--lr", help="At its highest.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="adamw, or muon.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="cosine, or constant.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="cosine, constant or trapezoid.")] = None,
     targets: Annotated[str | None, typer.Option(help="marginalised, or sampled.")] = None,
     hidden: Annotated[int | None, typer.Option(min=8, help="Width of the network.")] = None,
     layers: Annotated[int | None, typer.Option(min=1, help="Its blocks.")] = None,
@@ -110,7 +110,3 @@ def _span(text: str | None) -> list[int] | None:
         return [int(low), int(high or low)]
     except ValueError:
         raise ValueError(f"--subgoals is a number or a range such as 2-12, got {text!r}") from None
-
-
-def register(app: Any) -> None:
-    app.command(epilog=EXAMPLES)(train)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from zlib import crc32
 
@@ -27,15 +28,24 @@ def fault(folder: Path) -> str | None:
         files = json.loads((folder / SEAL).read_text())
     except FileNotFoundError:
         return "it was not finished"
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:  # a ValueError if it is no JSON, or no text at all
         return f"its seal cannot be read ({error})"
+    if not isinstance(files, dict) or not files:
+        return "its seal is damaged"
     for name, expected in files.items():
-        file = folder / name
-        if not file.is_file():
+        try:
+            if _fingerprint(folder / name) != expected:
+                return f"{name} is damaged"
+        except FileNotFoundError:
             return f"{name} is missing"
-        if _fingerprint(file) != expected:
-            return f"{name} is damaged"
+        except OSError as error:
+            return f"{name} cannot be read ({error})"
     return None
+
+
+def was_finished(folder: Path) -> bool:
+    """Whether a checkpoint was once whole: then it is damaged now, or whole still."""
+    return (folder / SEAL).exists()
 
 
 def _fingerprint(file: Path) -> list[int]:
@@ -56,7 +66,7 @@ def step_of(folder: Path) -> int:
     return int(folder.name.removeprefix(_PREFIX))
 
 
-def latest(run: Path, say: Callable[[str], None]) -> Path | None:
+def latest(run: Path, say: Callable[[str], None] = lambda _: None) -> Path | None:
     """The latest checkpoint that is whole; ``say`` hears of those that are not."""
     for folder in checkpoints(run):
         problem = fault(folder)
@@ -67,6 +77,7 @@ def latest(run: Path, say: Callable[[str], None]) -> Path | None:
 
 
 def keep_latest(run: Path, count: int) -> None:
-    """Delete all but the latest ``count`` checkpoints."""
-    for folder in checkpoints(run)[count:]:
+    """Delete all but the latest ``count`` checkpoints that are whole, so that a damaged one never displaces them."""
+    whole = islice((folder for folder in checkpoints(run) if fault(folder) is None), count)
+    for folder in set(checkpoints(run)) - set(whole):
         shutil.rmtree(folder, ignore_errors=True)

@@ -33,7 +33,8 @@ class Recipe:
         batch_size, accumulation: sequences per device and pass, and passes per step.
         optimizer: ``adamw``, or ``muon`` for the matrices of the blocks with AdamW for the rest.
         learning_rate, weight_decay, beta2, clip: of the optimizer; ``clip`` bounds the norm of the gradient.
-        warmup, schedule: steps of warm-up; then ``cosine`` to zero, or ``constant``.
+        warmup, schedule: steps of warm-up; then ``cosine`` to zero, ``constant``, or ``trapezoid``: constant, and over the
+            last fifth of the steps to zero, so that a run can be made longer as long as that has not begun.
         ema: decay of the average of the weights, which starts fast; the average is what is evaluated and kept.
         targets: ``marginalised`` over the embeddings, or ``sampled``.
         seed: of initialisation, order, templates, times and states.
@@ -53,7 +54,7 @@ class Recipe:
     beta2: float = 0.99
     clip: float = 1.0
     warmup: int = 200
-    schedule: Literal["cosine", "constant"] = "cosine"
+    schedule: Literal["cosine", "constant", "trapezoid"] = "cosine"
     ema: float = 0.999
     targets: Literal["marginalised", "sampled"] = "marginalised"
     seed: int = 0
@@ -67,9 +68,10 @@ class Recipe:
     gradient_checkpointing: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "accumulation", "eval_every", "save_every", "keep", "log_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"recipe.{name} must be at least 1, got {getattr(self, name)}")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"recipe.{name} must be a whole number of at least 1, got {value}")
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"recipe.{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
@@ -77,16 +79,19 @@ class Recipe:
             raise ValueError(f"recipe.ema and recipe.beta2 are decays below 1, got {self.ema} and {self.beta2}")
         if self.learning_rate <= 0 or self.clip <= 0 or self.warmup < 0:
             raise ValueError("recipe.learning_rate and recipe.clip must be positive, recipe.warmup not negative")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"recipe.seed must be in [0, 2^32), got {self.seed}")
 
 
+_COUNTS = ("steps", "batch_size", "accumulation", "eval_every", "eval_size", "save_every", "keep", "log_every")
 _CHOICES = {
     "optimizer": ("adamw", "muon"),
-    "schedule": ("cosine", "constant"),
+    "schedule": ("cosine", "constant", "trapezoid"),
     "targets": ("marginalised", "sampled"),
     "dtype": ("float32", "bfloat16"),
 }
 # What may change when a run goes on: none of it enters a single step of what was done so far.
-_FREE = {"steps", "eval_every", "eval_size", "save_every", "keep", "log_every"}
+_FREE = {f"recipe.{name}" for name in ("steps", "eval_every", "eval_size", "save_every", "keep", "log_every")}
 
 
 @dataclass(frozen=True)
@@ -119,12 +124,14 @@ class RunConfig:
     def differences(self, other: RunConfig) -> list[str]:
         """What ``other`` has changed that cannot change in the middle of a run."""
         mine, theirs = _flat(self.to_dict()), _flat(other.to_dict())
-        names = [n for n in {**mine, **theirs} if mine.get(n) != theirs.get(n) and n.split(".")[-1] not in _FREE]
+        names = [n for n in {**mine, **theirs} if mine.get(n) != theirs.get(n) and n not in _FREE]
         return [f"{name}: {mine.get(name)} in the run, {theirs.get(name)} now" for name in names]
 
     def write(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / RUN_FILE).write_text(json.dumps(self.to_dict(), indent=2) + "\n")
+        draft = folder / f"{RUN_FILE}.new"
+        draft.write_text(json.dumps(self.to_dict(), indent=2) + "\n")
+        draft.replace(folder / RUN_FILE)
 
     @classmethod
     def read(cls, folder: Path) -> RunConfig:
@@ -136,7 +143,7 @@ class RunConfig:
             )
         try:
             return cls.from_dict(json.loads(file.read_text()))
-        except (json.JSONDecodeError, TypeError, KeyError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, TypeError, AttributeError) as error:
             raise ValueError(f"{file} is damaged: {error}") from error
 
 

@@ -43,16 +43,20 @@ class EMA:
     def applied(self) -> Iterator[None]:
         """Within it the model has the averaged weights."""
         kept = {name: p.detach().clone() for name, p in self.live.items()}
-        self._put(self.average)
+        self.apply()
         try:
             yield
         finally:
             self._put(kept)
 
+    def apply(self) -> None:
+        """Give the model the averaged weights, for good."""
+        self._put(self.average)
+
+    @torch.no_grad()
     def _put(self, values: dict[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, p in self.live.items():
-                p.copy_(values[name])
+        for name, p in self.live.items():
+            p.copy_(values[name])
 
     def save(self, folder: Path) -> None:
         save_file({**self.average, _UPDATES: torch.tensor(self.updates)}, folder / EMA_FILE)

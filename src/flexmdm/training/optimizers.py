@@ -5,9 +5,70 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from flexmdm.training.config import Recipe
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum whose step has all singular values near 1, by Newton-Schulz iterations, at the scale of AdamW's steps.
+
+    Unlike `torch.optim.Muon` it iterates on all matrices of one shape at once and in their own precision (bfloat16,
+    which that one always takes, is several times slower on a CPU), and takes a stack of matrices, such as the
+    projections to queries, keys and values, apart: ``pieces`` says how many lie on top of each other.
+
+    Args:
+        params: matrices, or groups of them with their ``pieces``.
+        lr, weight_decay, momentum: as usual; momentum is Nesterov's.
+    """
+
+    def __init__(self, params: Any, lr: float, weight_decay: float = 0.0, momentum: float = 0.95) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "pieces": 1})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        loss = None if closure is None else closure()
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[nn.Parameter]] = {}
+            for p in group["params"]:
+                if p.grad is not None:
+                    by_shape.setdefault(p.shape, []).append(p)
+            for shape, members in by_shape.items():
+                self._step_together(members, shape, group)
+        return loss
+
+    def _step_together(self, members: list[nn.Parameter], shape: torch.Size, group: dict[str, Any]) -> None:
+        for p in members:
+            self.state[p].setdefault("momentum", torch.zeros_like(p))
+        momenta = [self.state[p]["momentum"] for p in members]
+        gradients = [p.grad for p in members]
+        torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
+        ahead = torch.stack(torch._foreach_lerp(gradients, momenta, group["momentum"]))
+        rows, columns = shape[0] // group["pieces"], shape[1]
+        directions = orthogonal(ahead.view(-1, rows, columns)).view(-1, *shape)
+        torch._foreach_mul_(members, 1 - group["lr"] * group["weight_decay"])
+        scale = _RMS_OF_ADAMW * max(rows, columns) ** 0.5
+        torch._foreach_add_(members, list(directions.unbind(0)), alpha=-group["lr"] * scale)
+
+
+_RMS_OF_ADAMW = 0.2  # root mean square of the entries of AdamW's steps, in learning rates
+_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # the quintic that lifts small singular values fastest
+
+
+def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:
+    """``[b, m, n]``: matrices with the singular vectors of the given ones and singular values near 1.
+
+    >>> torch.linalg.svdvals(orthogonal(torch.diag(torch.tensor([1.0, 0.5, 0.1]))[None])).round(decimals=1)
+    tensor([[1.1000, 0.7000, 0.7000]])
+    """
+    a, b, c = _NEWTON_SCHULZ
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if tall else matrices
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)  # no singular value above 1
+    for _ in range(iterations):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
 
 
 class Together(torch.optim.Optimizer):
@@ -38,23 +99,21 @@ class Together(torch.optim.Optimizer):
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """The optimizer of a recipe. Biases do not decay; Muon's steps are scaled to the size of AdamW's."""
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    matrices = [p for name, p in named if recipe.optimizer == "muon" and _is_block_matrix(name, p)]
-    taken = {id(p) for p in matrices}
-    rest = [p for _, p in named if id(p) not in taken]
-    groups = [
-        {"params": [p for p in rest if p.ndim >= 2], "weight_decay": recipe.weight_decay},
-        {"params": [p for p in rest if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    adamw = torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, recipe.beta2), fused=False)
-    if not matrices:
-        return adamw
-    muon = torch.optim.Muon(
-        matrices, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"
+    """The optimizer of a recipe; biases do not decay."""
+    stacks, matrices, rest = [], [], []
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            of_block = recipe.optimizer == "muon" and p.ndim == 2 and "blocks." in name and "modulation" not in name
+            (rest if not of_block else stacks if "qkv" in name else matrices).append(p)
+    adamw = torch.optim.AdamW(
+        [
+            {"params": [p for p in rest if p.ndim >= 2], "weight_decay": recipe.weight_decay},
+            {"params": [p for p in rest if p.ndim < 2], "weight_decay": 0.0},
+        ],
+        lr=recipe.learning_rate,
+        betas=(0.9, recipe.beta2),
     )
-    return Together(muon, adamw)
-
-
-def _is_block_matrix(name: str, parameter: nn.Parameter) -> bool:
-    return parameter.ndim == 2 and "blocks." in name and "modulation" not in name
+    if recipe.optimizer == "adamw":
+        return adamw
+    groups = [{"params": stacks, "pieces": 3}, {"params": matrices}]
+    return Together(Muon(groups, recipe.learning_rate, recipe.weight_decay), adamw)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import broadcast_object_list
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from transformers import TrainerCallback
 
 LOG_FILE = "log.jsonl"
-_SMOOTH = 0.98
 
 
 class LiveProgress(TrainerCallback):
@@ -80,7 +81,9 @@ class FileLog(TrainerCallback):
         """Forget what came after the checkpoint that the run goes on from."""
         kept = [line for line in read_log(self.file) if line["step"] <= state.global_step] if state.global_step else []
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.file.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        draft = self.file.with_suffix(".new")
+        draft.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        draft.replace(self.file)
         self.before = kept[-1]["seconds"] if kept else 0.0
         self.began = time.monotonic()
 
@@ -95,7 +98,7 @@ class FileLog(TrainerCallback):
 
 
 class TimeLimit(TrainerCallback):
-    """Ends training after so many seconds, with a checkpoint."""
+    """Ends training after so many seconds, with a line in the log, an evaluation and a checkpoint."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -104,8 +107,10 @@ class TimeLimit(TrainerCallback):
         self.end = time.monotonic() + self.seconds
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        if time.monotonic() > self.end:
-            control.should_training_stop = control.should_save = True
+        over = time.monotonic() > self.end
+        if broadcast_object_list([over])[0]:  # all processes end at the same step
+            control.should_training_stop = True
+            control.should_log = control.should_evaluate = control.should_save = True
         return control
 
 
@@ -132,7 +137,7 @@ def draw_curves(logs: dict[str, Sequence[dict[str, float]]], file: Path) -> None
     unit, name = (3600, "hours") if longest > 5400 else (60, "minutes")
     figure = Figure(figsize=(7.2, 4.0), layout="constrained", facecolor="white")
     axes = figure.add_subplot()
-    for colour, (label, log) in zip(("#3d7dca", "#e07b39", "#2f9e77", "#b5529c"), logs.items(), strict=False):
+    for colour, (label, log) in zip(cycle(("#3d7dca", "#e07b39", "#2f9e77", "#b5529c")), logs.items(), strict=False):
         train = [(line["seconds"] / unit, line["loss"]) for line in log if "loss" in line]
         held_out = [(line["seconds"] / unit, line["eval_loss"]) for line in log if "eval_loss" in line]
         if train:

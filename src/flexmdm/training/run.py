@@ -5,23 +5,28 @@ from __future__ import annotations
 import math
 import os
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
 from rich.console import Console
+from rich.markup import escape
 from transformers.utils import logging as transformers_logging
 
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.tasks import task_of
-from flexmdm.training.checkpoints import checkpoints, latest, step_of
+from flexmdm.training.checkpoints import checkpoints, latest, step_of, was_finished
 from flexmdm.training.collation import Collator
 from flexmdm.training.config import RUN_FILE, RunConfig
+from flexmdm.training.ema import EMA
 from flexmdm.training.optimizers import make_optimizer
 from flexmdm.training.progress import LOG_FILE, FileLog, LiveProgress, TimeLimit, draw_curves, read_log
-from flexmdm.training.trainer import FlexMDMTrainer
+from flexmdm.training.trainer import FlexMDMTrainer, runs_on_cpu
 
 CURVES_FILE = "loss.png"
 WEIGHTS_FILE = "model.safetensors"
@@ -52,12 +57,13 @@ def build(config: RunConfig) -> tuple[Any, FlexMDMModel]:
 
 
 def _expected_gap(task: Any, interpolant: FlexMDMInterpolant) -> float:
-    """How many tokens are missing in an open gap on average, before anything was inserted."""
+    """How many tokens the insertion head should expect in a gap at alpha = 0, from what is missing half-way."""
     count = min(len(task.train), 256)
     x1, template = task.train.take(torch.arange(count), torch.arange(count))
-    sample = interpolant.sample(x1, 0.0, template, mask_id=task.vocab_size)
+    half = interpolant.insertion.inverse(torch.tensor(0.5, dtype=torch.float64))
+    sample = interpolant.sample(x1, half, template, mask_id=task.vocab_size)
     missing = sample.gaps.values[sample.canvas.open_gaps.values]
-    return max(float(missing.double().mean()), 0.1) if len(missing) else 1.0
+    return max(2 * float(missing.double().mean()), 0.1) if len(missing) else 1.0
 
 
 def train(
@@ -71,52 +77,70 @@ def train(
 ) -> FlexMDMModel:
     """Train (or go on with) a run, and leave the averaged weights, the log and the loss curves in its folder.
 
+    Under torchrun every process calls this.
+
     Args:
         config: what to train.
         folder: the run.
-        resume: go on from the latest whole checkpoint; the configuration must be the run's.
-        minutes: plan the steps so that training takes about so long, and end it then.
+        resume: go on from the latest whole checkpoint; the configuration must be the run's, as `RunConfig.read` gives
+            it (``steps`` and what is only looked at may change).
+        minutes: plan the steps so that training takes about so long, and end it then. On resume: only end it then.
         device: ``cpu``, ``cuda`` or ``mps``.
         report_to: loggers by name.
         console: where to report.
     """
-    console = console or Console(stderr=True)
+    if minutes is not None and minutes <= 0:
+        raise ValueError(f"minutes must be positive, got {minutes}")
     quiet_transformers()
+    processes = PartialState(cpu=runs_on_cpu(device))  # those that torchrun started, or this one alone
+    console = (console or Console(stderr=True)) if processes.is_main_process else Console(quiet=True)
+    config = _in_full(config)
     checkpoint = _starting_point(config, folder, resume, console)
-    if checkpoint is not None:
-        config = replace(RunConfig.read(folder), recipe=replace(config.recipe, steps=config.recipe.steps))
     task, model = build(config)
     if minutes is not None and checkpoint is None:
-        steps = steps_within(minutes * 60, config, task, model)
-        config = replace(config, recipe=_planned(config.recipe, steps))
-    config.write(folder)
+        steps = steps_within(minutes * 60, config, task, model, processes.device)
+        config = replace(config, recipe=_planned(config.recipe, broadcast_object_list([steps])[0]))
     _describe(config, task, model, console)
     live = LiveProgress(console, config.task["model"])
-    callbacks = [FileLog(folder), live]
+    callbacks = [FileLog(folder), live] if processes.is_main_process else []
     if minutes is not None:
         callbacks.append(TimeLimit(minutes * 60))
     trainer = FlexMDMTrainer(
         model, config.recipe, task.train, task.validation, folder, callbacks, device, report_to or ()
     )
+    processes.wait_for_everyone()  # nobody may take what the main process writes now for an earlier run
+    if processes.is_main_process:
+        config.write(folder)
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     except KeyboardInterrupt:
         live.stop()
-        last = next(iter(checkpoints(folder)), None)
+        last = latest(folder)
         console.print(f"interrupted; go on with --resume (from {last.name if last else 'the beginning'})")
         raise SystemExit(130) from None
     finally:
         live.stop()
-    trainer.evaluate()
-    if trainer.is_world_process_zero():
-        with trainer.ema.applied():
-            model.save_pretrained(folder)
+    trainer.ema.apply()
+    if processes.is_main_process:
+        _keep_weights(model, folder)
         draw_curves({config.task["model"]: read_log(folder / LOG_FILE)}, folder / CURVES_FILE)
-        console.print(f"weights, log and {CURVES_FILE} are in {folder}")
-    with torch.no_grad():
-        for name, value in trainer.ema.average.items():
-            trainer.ema.live[name].copy_(value)
+        console.print(f"weights, log and {CURVES_FILE} are in {escape(str(folder))}")
     return model.eval()
+
+
+def _in_full(config: RunConfig) -> RunConfig:
+    """With everything that the task and the schedules have defaults for, so that equal runs have equal words."""
+    interpolant = FlexMDMInterpolant.from_dict(config.interpolant)
+    return replace(config, task=task_of(config.task).to_dict(), interpolant=interpolant.to_dict())
+
+
+def _keep_weights(model: FlexMDMModel, folder: Path) -> None:
+    """Put weights and configuration in the folder of the run, the weights last and never half of them."""
+    draft = folder / "weights.new"
+    model.save_pretrained(draft)
+    for file in sorted(draft.iterdir(), key=lambda file: file.name == WEIGHTS_FILE):
+        file.replace(folder / file.name)
+    draft.rmdir()
 
 
 def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
@@ -125,7 +149,7 @@ def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
     source = folder
     if not (folder / WEIGHTS_FILE).is_file():
         RunConfig.read(folder)  # says so if this is no run
-        checkpoint = latest(folder, lambda _: None)
+        checkpoint = latest(folder, warnings.warn)
         if checkpoint is None:
             raise ValueError(f"{folder} has no weights yet: train it first, or go on with flexmdm train --resume")
         source = checkpoint
@@ -133,11 +157,9 @@ def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
         raise ValueError(f"{folder} is not a run: it has no config.json beside its weights")
     model = FlexMDMModel.from_pretrained(source)
     if source != folder:
-        from flexmdm.training.ema import EMA
-
-        average = EMA(model, 0.0)
+        average = EMA(model, decay=0.0)
         average.load(source)
-        average._put(average.average)
+        average.apply()
     if model.config.task is None:
         raise ValueError(f"{folder} holds a model that was not trained on a task of flexmdm")
     return task_of(model.config.task), model.to(device or "cpu").eval()
@@ -188,18 +210,30 @@ def _starting_point(config: RunConfig, folder: Path, resume: bool, console: Cons
     different = RunConfig.read(folder).differences(config)
     if different:
         raise ValueError(f"{folder} was started with another configuration: {'; '.join(different)}")
-    checkpoint = latest(folder, lambda message: console.print(f"[yellow]warning:[/] {message}"))
+    checkpoint = latest(folder, lambda message: console.print(f"[yellow]warning:[/] {escape(message)}"))
     if checkpoint is None:
-        console.print(f"{folder} has no whole checkpoint yet: starting from the beginning")
-    else:
-        console.print(f"going on from step {step_of(checkpoint)}")
+        damaged = [found.name for found in checkpoints(folder) if was_finished(found)]
+        if damaged:
+            raise ValueError(
+                f"no checkpoint of {folder} can be used, and to start again would lose the run: {', '.join(damaged)} "
+                "are damaged. Put back a copy of one, or delete them to start from the beginning"
+            )
+        console.print(f"{escape(str(folder))} has no finished checkpoint yet: starting from the beginning")
+        return None
+    if step_of(checkpoint) > config.recipe.steps:
+        raise ValueError(
+            f"{folder} is at step {step_of(checkpoint)} already: give at least as many steps, not {config.recipe.steps}"
+        )
+    console.print(f"going on from step {step_of(checkpoint)}")
     return checkpoint
 
 
-def steps_within(seconds: float, config: RunConfig, task: Any, model: FlexMDMModel) -> int:
+def steps_within(
+    seconds: float, config: RunConfig, task: Any, model: FlexMDMModel, device: torch.device | str = "cpu"
+) -> int:
     """How many steps fit in a time, from a few on a copy that is thrown away."""
     recipe = config.recipe
-    copy = FlexMDMModel(model.config)
+    copy = FlexMDMModel(model.config).to(device)
     copy.load_state_dict(model.state_dict())
     optimizer = make_optimizer(copy, recipe)
     collate = Collator(
@@ -209,11 +243,14 @@ def steps_within(seconds: float, config: RunConfig, task: Any, model: FlexMDMMod
     begin = time.perf_counter()
     while len(durations) < 3 or (time.perf_counter() - begin < min(0.03 * seconds, 20) and len(durations) < 50):
         start = time.perf_counter()
-        batch = collate(list(range(len(durations) * recipe.batch_size, (len(durations) + 1) * recipe.batch_size)))
+        first = len(durations) * recipe.batch_size
+        batch = collate(list(range(first, first + recipe.batch_size))).to(device)
         output = copy(**batch.inputs(model.config.mask_id))
-        batch.loss(output.logits, output.insertions, model.interpolant).total.mean().backward()
+        loss = batch.loss(output.logits, output.insertions, model.interpolant).total.mean()
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        loss.item()  # waits for a GPU
         durations.append(time.perf_counter() - start)
     each = sorted(durations)[len(durations) // 2] * recipe.accumulation
     return max(int(0.95 * seconds / each), 1)

@@ -6,22 +6,24 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import Sampler, SequentialSampler
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
 
 from flexmdm.backbones.model import FlexMDMModel
-from flexmdm.training.checkpoints import checkpoints, fault, keep_latest, seal
+from flexmdm.training.checkpoints import keep_latest, latest, seal
 from flexmdm.training.collation import Batch, Collator, Examples, Numbers
 from flexmdm.training.config import Recipe
 from flexmdm.training.ema import EMA
 from flexmdm.training.optimizers import make_optimizer
 
-_SCHEDULES = {"cosine": "cosine", "constant": "constant_with_warmup"}
+_SCHEDULES = {"cosine": "cosine", "constant": "constant_with_warmup", "trapezoid": "warmup_stable_decay"}
+_DECAYING = 0.2  # of the steps, in a trapezoid
 
 
 class Diverged(ValueError):
@@ -70,7 +72,7 @@ class FlexMDMTrainer(Trainer):
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
         self.ema = EMA(model, recipe.ema)
-        self.tokens_seen = self.sequences_seen = 0
+        self.tokens_seen = 0
         self._sums: dict[str, Tensor] = {}
         self._since, self._tokens_then = time.perf_counter(), 0
         if recipe.compile:
@@ -90,7 +92,7 @@ class FlexMDMTrainer(Trainer):
         loss = inputs.loss(output.logits, output.insertions, self._interpolant)
         mean = loss.total.mean()
         if not bool(mean.isfinite()):
-            self._stop(f"the loss is {float(mean)}", inputs)
+            self._stop(f"the loss is {float(mean.detach())}", inputs)
         if model.training:
             self._count(inputs, unmasking=loss.unmasking, insertion=loss.insertion)
         self._last = inputs
@@ -102,16 +104,22 @@ class FlexMDMTrainer(Trainer):
             self._stop(f"the norm of the gradient is {float(norm)}", self._last)
         return norm
 
-    def _stop(self, reason: str, batch: Batch) -> None:
+    def _stop(self, reason: str, batch: Batch) -> NoReturn:
         """Keep the batch for whoever looks into it, and leave."""
-        step = self.state.global_step
-        file = self.folder / f"bad-batch-{step}.safetensors"
-        tensors = {**batch.inputs(self.model.config.mask_id), "t": batch.sample.t, "clean": batch.sample.x1.values}
-        save_file({name: value.contiguous().cpu() for name, value in tensors.items()}, file)
-        whole = next((str(folder) for folder in checkpoints(self.folder) if fault(folder) is None), "none yet")
+        step = self.state.global_step + 1  # the one that is being taken
+        process = f"-{self.args.process_index}" if self.args.world_size > 1 else ""
+        file = self.folder / f"bad-batch-{step}{process}.safetensors"
+        sample = batch.sample
+        tensors = {**batch.inputs(self.model.config.mask_id), "t": sample.t}
+        tensors |= {"clean": sample.x1.values, "clean_lengths": sample.x1.lengths}
+        try:
+            save_file({name: value.contiguous().cpu() for name, value in tensors.items()}, file)
+            where = f"is in {file}"
+        except (OSError, SafetensorError) as error:
+            where = f"could not be saved ({error})"
         raise Diverged(
-            f"{reason} at step {step}, so training stopped. The batch is in {file}; the last good checkpoint is "
-            f"{whole}. Try a lower learning rate or a longer warm-up"
+            f"{reason} at step {step}, so training stopped. The batch {where}; the last good checkpoint is "
+            f"{latest(self.folder) or 'none yet'}. Try a lower learning rate or a longer warm-up"
         )
 
     @torch.no_grad()
@@ -139,15 +147,16 @@ class FlexMDMTrainer(Trainer):
 
     def _count(self, batch: Batch, **losses: Tensor) -> None:
         self.tokens_seen += batch.num_tokens * self.args.world_size
-        self.sequences_seen += len(batch) * self.args.world_size
         for name, loss in {**losses, "batches": torch.ones(1)}.items():
             self._sums[name] = self._sums.get(name, 0.0) + loss.detach().mean().cpu()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add both terms of the loss, the speed and what was seen to every line about training."""
         if "loss" in logs and self._sums:
-            batches = float(self._sums.pop("batches"))
-            logs.update({name: round(float(value) / batches, 4) for name, value in self._sums.items()})
+            batches = self._sums.pop("batches")
+            means = torch.stack(list(self._sums.values())).to(self.args.device) / float(batches)
+            means = self.accelerator.reduce(means, "mean")  # over processes
+            logs.update({name: round(value, 4) for name, value in zip(self._sums, means.tolist(), strict=True)})
             now = time.perf_counter()
             logs["tokens_per_second"] = round((self.tokens_seen - self._tokens_then) / (now - self._since), 1)
             self._since, self._tokens_then, self._sums = now, self.tokens_seen, {}
@@ -179,22 +188,33 @@ class FlexMDMTrainer(Trainer):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """A checkpoint counts once it is sealed, and only then older ones go."""
+        if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
+            self._stop("a weight is not finite", self._last)
         folder = self.folder / f"checkpoint-{self.state.global_step}"
-        shutil.rmtree(folder, ignore_errors=True)  # one that an earlier attempt did not finish
         try:
+            if self.args.should_save:
+                shutil.rmtree(folder, ignore_errors=True)  # one that an earlier attempt did not finish
+            self.accelerator.wait_for_everyone()
             super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()  # each process has written the state of its random numbers
             if self.args.should_save:
                 self.ema.save(folder)
                 seal(folder)
-        except OSError as error:
+        except Exception as error:  # a full disk is an OSError, a SafetensorError or a RuntimeError, by who meets it
             shutil.rmtree(folder, ignore_errors=True)
-            whole = next((str(f) for f in checkpoints(self.folder) if fault(f) is None), None)
+            whole = latest(self.folder)
             kept = f"{whole} is whole: free some space and go on with --resume" if whole else "there is no earlier one"
             raise OSError(
                 f"the checkpoint of step {self.state.global_step} could not be saved ({error}); {kept}"
             ) from error
         if self.args.should_save:
             keep_latest(self.folder, self.recipe.keep)
+
+    def _init_training_state(self, max_steps: int, *others: Any) -> tuple[int, int]:
+        """A resumed run logs, evaluates and saves as often as the recipe says now, not as it said then."""
+        begun = super()._init_training_state(max_steps, *others)
+        self.state.compute_steps(self.args, max_steps)
+        return begun
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
@@ -211,18 +231,30 @@ class _Average(TrainerCallback):
         self.trainer.ema.update()
 
 
-def _arguments(recipe: Recipe, folder: Path, device: str | None, report_to: Sequence[str]) -> TrainingArguments:
+def runs_on_cpu(device: str | None) -> bool:
+    """Whether a device by its name, or what there is, is the CPU; raises if there is no such device."""
     if device not in (None, "cpu", "cuda", "mps"):
         raise ValueError(f"the device is cpu, cuda or mps, got {device!r}")
-    if device in ("cuda", "mps") and not getattr(torch, "cuda" if device == "cuda" else "mps").is_available():
+    if device in ("cuda", "mps") and not getattr(torch, device).is_available():
         raise ValueError(f"this machine has no {device} device; leave --device out or say cpu")
-    return TrainingArguments(
+    return device == "cpu" or (device is None and not torch.cuda.is_available())
+
+
+def _decay(recipe: Recipe) -> dict[str, Any]:
+    if recipe.schedule != "trapezoid":
+        return {}
+    return {"num_decay_steps": max(round(_DECAYING * recipe.steps), 1), "decay_type": "linear"}
+
+
+def _arguments(recipe: Recipe, folder: Path, device: str | None, report_to: Sequence[str]) -> TrainingArguments:
+    arguments = TrainingArguments(
         output_dir=str(folder),
         max_steps=recipe.steps,
         per_device_train_batch_size=recipe.batch_size,
         gradient_accumulation_steps=recipe.accumulation,
         learning_rate=recipe.learning_rate,
         lr_scheduler_type=_SCHEDULES[recipe.schedule],
+        lr_scheduler_kwargs=_decay(recipe),
         warmup_steps=recipe.warmup,
         max_grad_norm=recipe.clip,
         seed=recipe.seed,
@@ -238,5 +270,7 @@ def _arguments(recipe: Recipe, folder: Path, device: str | None, report_to: Sequ
         remove_unused_columns=False,
         dataloader_num_workers=0,
         disable_tqdm=True,
-        use_cpu=device == "cpu" or (device is None and not torch.cuda.is_available()),
+        use_cpu=runs_on_cpu(device),
     )
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # nn.DataParallel would cut a packed batch in pieces: use torchrun
+    return arguments

@@ -53,7 +53,7 @@ def walks(draw):
 
 
 @given(st.lists(walks(), min_size=1, max_size=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_checker_agrees_with_the_definition(cases):
     checked = check(GRID, [sequence for sequence, _ in cases], [goals for _, goals in cases])
     assert checked.valid.tolist() == [slow_walk(GRID, sequence) for sequence, _ in cases]

@@ -55,17 +55,19 @@ def evaluate(
 def table_of(scores: Sequence[MazeScore], title: str) -> Table:
     """One row per score."""
     table = Table(title=title, title_justify="left", title_style="bold")
-    for heading in ("model", "K", "sampler", "success", "95% interval", "valid", "in order"):
+    for heading in ("model", "K", "sampler", "success", "valid", "in order", "excess", "evals", "ms"):
         table.add_column(heading, justify="left" if heading in ("model", "sampler") else "right")
-    for heading in ("cells above shortest", "evaluations", "ms per path"):
-        table.add_column(heading, justify="right")
     for s in scores:
-        sampler = s.sampler + (f", {s.steps} steps" if s.steps else "") + ("" if s.temperature == 1 else ", greedy")
-        excess = "-" if s.excess is None else f"{s.excess:+.1f}"
+        sampler = (
+            s.sampler + (f" {s.steps}" if s.steps else "") + ("" if s.temperature == 1 else f" T={s.temperature:g}")
+        )
         table.add_row(
-            s.model, str(s.subgoals), sampler, f"{s.success:.1%}", f"{s.low:.1%} - {s.high:.1%}", f"{s.valid:.1%}",
-            f"{s.in_order:.1%}", excess, f"{s.evaluations:.0f}", f"{1000 * s.seconds:.0f}",
+            s.model, str(s.subgoals), sampler, f"{s.success:.1%} ({100 * s.low:.0f}-{100 * s.high:.0f})",
+            f"{s.valid:.1%}", f"{s.in_order:.1%}", "-" if s.excess is None else f"{s.excess:+.1f}",
+            f"{s.evaluations:.0f}", f"{1000 * s.seconds:.0f}",
         )  # fmt: skip
+    table.caption = "success with its 95% interval; excess: cells above the shortest path; evaluations and ms per path"
+    table.caption_justify = "left"
     return table
 
 

@@ -1,0 +1,197 @@
+"""How fast the network trains: packed against padded, and how much of the machine's matrix multiplication it reaches.
+
+The network is the paper's maze model (256 wide, 8 layers, 8 heads), on two kinds of batches: states of maze paths (the
+interpolant at random times) and states of paragraph-length sequences. The padded baseline is the same network with the
+same weights on a rectangle as wide as its longest sequence: every linear layer works on padding, attention masks it.
+Everything is measured in turns within one run, and medians are compared.
+
+Targets: packed at least 1.5 times the tokens per second of padded, forward and backward; forward and backward at 45% of
+the matrix-multiply peak of the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import Tensor
+
+from flexmdm import FlexMDMInterpolant, InterpolantSample, Ragged
+from flexmdm.backbones.attention import Layout, rotate
+from flexmdm.backbones.dit import DiT
+from flexmdm.tasks.maze import MazeTask
+from flexmdm.training.collation import Collator
+
+EXAMPLES = """examples:
+  python benchmarks/network.py                the whole table: a few minutes
+  python benchmarks/network.py --repeats 3    a quick look
+  python benchmarks/network.py --compile      with compiled blocks beside it
+"""
+RESULTS = Path(__file__).parent / "results"
+LIMIT_RATIO, LIMIT_SHARE = 1.5, 0.45
+
+
+def maze_batch(size: int) -> tuple[str, InterpolantSample, int]:
+    """States of paths in the paper's maze, as training sees them."""
+    task = MazeTask(pairs=2000, paths_per_pair=4)
+    batch = Collator(task.train, FlexMDMInterpolant(), task.vocab_size)(list(range(size)))
+    return "maze 41 x 41", batch.sample, task.vocab_size
+
+
+def paragraph_batch(size: int) -> tuple[str, InterpolantSample, int]:
+    """States of sequences with the lengths of paragraphs (10%, 50%, 90%: 34, 83, 175 tokens)."""
+    vocab = 4096
+    generator = torch.Generator().manual_seed(0)
+    lengths = (torch.randn(size, generator=generator) * 0.64 + 4.42).exp().round().long().clamp(4, 512)
+    x1 = Ragged(torch.randint(vocab, (int(lengths.sum()),), generator=generator), lengths)
+    t = torch.rand(size, generator=generator, dtype=torch.float64)
+    return "paragraphs", FlexMDMInterpolant().sample(x1, t, mask_id=vocab), vocab
+
+
+def packed_pass(network: DiT, sample: InterpolantSample) -> tuple[Tensor, Tensor]:
+    canvas = sample.canvas
+    return network(
+        canvas.tokens.values, canvas.lengths, canvas.given.values, canvas.open_gaps.values, sample.alpha.float()
+    )
+
+
+def padded_pass(network: DiT, sample: InterpolantSample) -> tuple[Tensor, Tensor]:
+    """The same network on a rectangle ``[B, W]``: linear layers see every place, attention leaves padding out."""
+    canvas = sample.canvas
+    lengths = canvas.lengths + 1
+    size, width = len(canvas), int(lengths.max())
+    real = torch.arange(width) < lengths[:, None]
+    layout = Layout.of(torch.full((size,), width))
+    start = torch.full((size, 1), network.vocab_size + 1)
+    ids = torch.cat([start, canvas.tokens.to_padded(0)], 1).flatten()
+    given = torch.cat([torch.zeros(size, 1, dtype=torch.bool), canvas.given.to_padded(False)], 1).flatten()
+    gaps = canvas.open_gaps.to_padded(False).flatten()
+    x = network.embedding(ids) + network.given(given.long()) + network.open(gaps.long())
+    condition = network.clock(sample.alpha.float())
+    rotation = layout.rotation(network.head_width, x.dtype)
+    for block in network.blocks:
+        modulation = block.modulation(condition).index_select(0, layout.sequence)
+        shift1, scale1, gate1, *rest = modulation.unflatten(1, (6, -1)).unbind(1)
+        q, k, v = (y.unflatten(0, (size, width)).transpose(1, 2) for y in block.project(x, shift1, scale1, rotation))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=real[:, None, None])
+        x = block.feed(x, mixed.transpose(1, 2).reshape(size * width, -1), gate1, *rest)
+    shift, scale = network.modulation(condition).index_select(0, layout.sequence).unflatten(1, (2, -1)).unbind(1)
+    x = network.norm(x) * (1 + scale) + shift
+    logits = network.token_head(x[(ids == network.vocab_size) & real.flatten()])
+    return logits, network.insertion_head(x, sample.alpha.float(), layout)[real.flatten()] * canvas.open_gaps.values
+
+
+def forward_backward(network: DiT, run: Callable, sample: InterpolantSample) -> float:
+    network.zero_grad()
+    start = time.perf_counter()
+    logits, insertions = run(network, sample)
+    (logits.logsumexp(1).sum() + insertions.sum()).backward()
+    return time.perf_counter() - start
+
+
+def operations(network: DiT, sample: InterpolantSample) -> float:
+    """Floating-point operations of matrix products in one forward and backward pass of the packed network."""
+    lengths = sample.canvas.lengths + 1
+    rows, masks = int(lengths.sum()), len(sample.canvas.masks)
+    hidden = network.embedding.weight.shape[1]
+    per_row = len(network.blocks) * 12 * hidden**2 + 2 * hidden**2  # blocks, insertion head
+    attention = len(network.blocks) * 2 * hidden * float(lengths.double().pow(2).sum())
+    return 6 * (rows * per_row + masks * hidden * network.vocab_size + attention)
+
+
+def matrix_peak() -> float:
+    """Operations per second of a product of two large matrices."""
+    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    start = time.perf_counter()
+    for _ in range(20):
+        a @ b
+    return 20 * 2 * 1024**3 / (time.perf_counter() - start)
+
+
+def measure(name: str, sample: InterpolantSample, vocab: int, repeats: int, compiled: bool) -> dict[str, float | str]:
+    torch.manual_seed(0)
+    network = DiT(vocab, dropout=0.0)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.02)
+    packed, padded = packed_pass(network, sample), padded_pass(network, sample)
+    error = max(float((a - b).detach().abs().max()) for a, b in zip(packed, padded, strict=True))
+    times: dict[str, list[float]] = {"packed": [], "padded": [], "peak": [], "compiled": []}
+    fast = None
+    if compiled:
+        fast = DiT(vocab, dropout=0.0)
+        fast.load_state_dict(network.state_dict())
+        fast.compile_blocks()
+        forward_backward(fast, packed_pass, sample)
+    for _ in track(range(repeats), description=name, console=Console(stderr=True)):
+        times["packed"].append(forward_backward(network, packed_pass, sample))
+        times["padded"].append(forward_backward(network, padded_pass, sample))
+        times["peak"].append(matrix_peak())
+        if fast is not None:
+            times["compiled"].append(forward_backward(fast, packed_pass, sample))
+    tokens = sample.canvas.tokens.values.shape[0]
+    seconds = median(times["packed"])
+    row: dict[str, float | str] = {
+        "batch": name,
+        "tokens": tokens,
+        "padding": 1 - tokens / (len(sample.canvas) * sample.canvas.tokens.max_length),
+        "packed_tokens_per_second": tokens / seconds,
+        "padded_tokens_per_second": tokens / median(times["padded"]),
+        "ratio": median(b / a for a, b in zip(times["packed"], times["padded"], strict=True)),
+        "peak_gflops": median(times["peak"]) / 1e9,
+        "share_of_peak": operations(network, sample) / seconds / median(times["peak"]),
+        "largest_difference": error,
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    if fast is not None:
+        row["compiled_ratio"] = median(a / c for a, c in zip(times["packed"], times["compiled"], strict=True))
+    return row
+
+
+def main() -> None:
+    """Measure, print, and write benchmarks/results/network.{json,md}."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--batch", type=int, default=128, help="sequences per batch")
+    parser.add_argument("--compile", action="store_true", help="also measure compiled blocks")
+    arguments = parser.parse_args()
+    rows = [
+        measure(*batch(arguments.batch), repeats=arguments.repeats, compiled=arguments.compile)
+        for batch in (maze_batch, paragraph_batch)
+    ]
+    table = Table(title="One forward and backward pass of the paper's maze model")
+    for heading in ("batch", "padding", "packed tokens/s", "padded tokens/s", "ratio", "share of peak", "peak memory"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(
+            str(row["batch"]), f"{row['padding']:.0%}", f"{row['packed_tokens_per_second']:,.0f}",
+            f"{row['padded_tokens_per_second']:,.0f}", f"{row['ratio']:.2f}", f"{row['share_of_peak']:.0%}",
+            f"{row['peak_memory_mb']:,.0f} MB",
+        )  # fmt: skip
+    Console().print(table)
+    RESULTS.mkdir(exist_ok=True)
+    setting = {
+        "command": "python benchmarks/network.py",
+        "threads": torch.get_num_threads(),
+        "machine": platform.machine(),
+        "torch": version("torch"),
+        "targets": {"ratio": LIMIT_RATIO, "share_of_peak": LIMIT_SHARE},
+    }
+    (RESULTS / "network.json").write_text(json.dumps({**setting, "rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,462 @@
+"""`flexmdm demo maze`: train FlexMDM and MDM on a small maze for the same time, compare them, and make a page of it."""
+
+from __future__ import annotations
+
+import json as json_format
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+
+from flexmdm.demos.page import NAMES, Contender, Story, page_of
+from flexmdm.demos.svg import Growth, filled, grown
+from flexmdm.generation import generate
+from flexmdm.tasks.maze import MazeTask
+from flexmdm.tasks.maze.evaluation import Plans, plan
+from flexmdm.training.config import Network, Recipe, RunConfig
+from flexmdm.training.progress import LOG_FILE, read_log
+from flexmdm.training.run import load
+
+NETWORK = Network(hidden=128, layers=4, heads=4, condition=128, dropout=0.0)
+RECIPE = Recipe(
+    batch_size=64, learning_rate=2e-3, beta2=0.99, warmup=100, ema=0.995, eval_size=192, keep=1, log_every=10
+)
+TEMPERATURES = {"flexmdm": (1.0,), "mdm": (1.0, 0.0)}  # the better one counts
+MDM_STEPS = 64
+RESULTS_FILE, PAGE_FILE, CONFIG_FILE = "results.json", "index.html", "recipe.toml"
+_TAIL = 15  # lines of a failed run that are shown
+_POLL, _LINE_EVERY = 0.25, 20.0  # seconds between looks at the runs, and between lines where there is no terminal
+
+
+def run(
+    output: Path,
+    minutes: float,
+    size: int,
+    subgoals: tuple[int, int],
+    num: int,
+    seed: int,
+    json: Path | None = None,
+    steps: int | None = None,
+) -> None:
+    """Train both models, measure them on held-out problems, and leave a page, the figures and the runs in a folder.
+
+    Args:
+        output: the folder.
+        minutes: of training, each.
+        size: cells per side of the maze.
+        subgoals: the fewest and the most subgoals of a problem, start and goal included.
+        num: problems for each of three numbers of subgoals.
+        seed: of all randomness.
+        json: another place for the figures.
+        steps: train for so many steps instead of ``minutes``.
+    """
+    began = time.monotonic()
+    console = Console()
+    config = config_of(size, subgoals, seed)
+    counts = sorted({subgoals[0], sum(subgoals) // 2, subgoals[1]})
+    for count in counts:
+        MazeTask.from_dict(config.task).problems(1, count)  # says so if there are none, before the work
+    make_room(output, config)
+    if json is not None:
+        json.parent.mkdir(parents=True, exist_ok=True)
+    trained = train_both(output, config, minutes, steps, console)
+    timings = {"training": time.monotonic() - began}
+    contenders, choices = [], {}
+    for model in NAMES:
+        contender, choices[model] = measure(output / "runs" / model, trained[model], counts, num, seed, console)
+        contenders.append(contender)
+    timings["evaluation"] = time.monotonic() - began - timings["training"]
+    console.print(table_of(contenders, size))
+    story = tell(output, config, contenders, minutes, steps, seed)
+    (output / PAGE_FILE).write_text(page_of(story), encoding="utf-8")
+    timings["all"] = time.monotonic() - began
+    report = report_of(config, contenders, choices, story, timings)
+    for file in (output / RESULTS_FILE, *([json] if json else [])):
+        file.write_text(json_format.dumps(report, indent=2) + "\n")
+    console.print(f"All in {timings['all'] / 60:.1f} minutes. The figures are in {output / RESULTS_FILE}, and the page:")
+    console.print(f"  {(output / PAGE_FILE).resolve().as_uri()}", soft_wrap=True, highlight=False)
+
+
+def config_of(size: int, subgoals: tuple[int, int], seed: int) -> RunConfig:
+    """What both models are trained with."""
+    return RunConfig(MazeTask(size=size, subgoals=subgoals).to_dict(), NETWORK, replace(RECIPE, seed=seed))
+
+
+# The folder -----------------------------------------------------------------------------------------------------------
+
+
+def make_room(output: Path, config: RunConfig) -> None:
+    """A folder for the demo, with what an earlier demo left there removed; anything else is left alone, by an error."""
+    mine = [output / name for name in (RESULTS_FILE, PAGE_FILE, CONFIG_FILE, "runs")]
+    found = [path for path in mine if path.exists()]
+    if found and not _is_demo(output):
+        raise ValueError(f"{found[0]} is not from an earlier demo and would be overwritten: choose another --output")
+    for path in found:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (output / "runs").mkdir(parents=True)
+    (output / RESULTS_FILE).write_text('{"demo": "maze"}\n')  # also after an interruption it is known as a demo
+    (output / CONFIG_FILE).write_text(toml_of(config))
+
+
+def _is_demo(output: Path) -> bool:
+    try:
+        return json_format.loads((output / RESULTS_FILE).read_text())["demo"] == "maze"
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def toml_of(config: RunConfig) -> str:
+    """A configuration as `flexmdm train --config` reads it; the model is left to ``--model``."""
+    stored = config.to_dict()
+    del stored["task"]["model"], stored["interpolant"]
+    lines = ["# flexmdm train --config recipe.toml --model flexmdm --out runs/NAME"]
+    for part, values in stored.items():
+        lines += ["", f"[{part}]", *(f"{key} = {json_format.dumps(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+# Training -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Child:
+    """One training process, and how far its log says it is."""
+
+    model: str
+    folder: Path
+    process: subprocess.Popen
+    planned: int | None = None
+    log: list[dict[str, float]] = field(default_factory=list)
+    heard: float = 0.0
+
+    @property
+    def messages(self) -> Path:
+        return self.folder.with_suffix(".txt")
+
+    def look(self) -> None:
+        """Read the run's folder again."""
+        if self.planned is None and (self.folder / "run.json").is_file():
+            self.planned = _planned(self.folder)
+        log = [line for line in read_log(self.folder / LOG_FILE) if "loss" in line]
+        if len(log) > len(self.log):
+            self.log, self.heard = log, time.monotonic()
+
+    @property
+    def done(self) -> float:
+        """Share of the planned steps."""
+        return self.log[-1]["step"] / self.planned if self.log and self.planned else 0.0
+
+    @property
+    def figures(self) -> str:
+        """Loss, speed and time left."""
+        if not self.log:
+            return "getting ready"
+        line = self.log[-1]
+        left = max(line["seconds"] * (1 / self.done - 1) - (time.monotonic() - self.heard), 0)
+        return (
+            f"loss {line['loss']:6.2f}  {line['tokens_per_second']:6,.0f} tokens/s  "
+            + (f"{left // 60:.0f}:{left % 60:02.0f} left" if self.process.poll() is None else "done")
+        )
+
+
+def train_both(
+    output: Path, config: RunConfig, minutes: float, steps: int | None, console: Console
+) -> dict[str, list[dict[str, float]]]:
+    """Train each model in a process of its own, side by side; what they logged."""
+    length = ["--minutes", f"{minutes:g}"] if steps is None else ["--steps", str(steps)]
+    console.print(
+        f"Training FlexMDM and MDM on a {config.task['size']} x {config.task['size']} maze, "
+        + (f"{minutes:g} minutes" if steps is None else f"{steps} steps")
+        + ", side by side, one CPU core each"
+    )
+    with children(output, length) as both, bars_of(console, both) as bars:
+        said = time.monotonic()
+        while any(child.process.poll() is None for child in both):
+            time.sleep(_POLL)
+            for child in both:
+                child.look()
+                if child.process.poll():
+                    raise ChildProcessError(_complaint(child, console))
+                bars.update(TaskID(both.index(child)), completed=child.done, figures=child.figures)
+            if not console.is_terminal and time.monotonic() - said > _LINE_EVERY:
+                said = time.monotonic()
+                for child in both:
+                    console.print(f"{NAMES[child.model]:8} {child.done:4.0%}  {child.figures}", highlight=False)
+        for child in both:
+            child.look()
+            if child.process.poll():
+                raise ChildProcessError(_complaint(child, console))
+            bars.update(TaskID(both.index(child)), completed=1.0, figures=child.figures)
+    return {child.model: read_log(child.folder / LOG_FILE) for child in both}
+
+
+@contextmanager
+def children(output: Path, length: Sequence[str]) -> Iterator[list[Child]]:
+    """Both processes; whatever happens, none outlives this."""
+    started: list[Child] = []
+    try:
+        for model in NAMES:
+            folder = output / "runs" / model
+            command = [sys.executable, "-c", "from flexmdm.cli import main; main()", "train", "--device", "cpu"]
+            command += ["--config", str(output / CONFIG_FILE), "--model", model, "--out", str(folder), *length]
+            with folder.with_suffix(".txt").open("w") as messages:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=messages,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "120"},
+                )
+            started.append(Child(model, folder, process))
+        yield started
+    finally:
+        for child in started:
+            child.process.terminate()  # no harm where it has ended
+        for child in started:
+            try:
+                child.process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+                child.process.wait()
+
+
+@contextmanager
+def bars_of(console: Console, both: Sequence[Child]) -> Iterator[Progress]:
+    """Two bars, live on a terminal."""
+    columns = (TextColumn("[bold]{task.description:8}"), BarColumn(bar_width=24), TextColumn("{task.fields[figures]}"))
+    bars = Progress(*columns, console=console, disable=not console.is_terminal)
+    for child in both:
+        bars.add_task(NAMES[child.model], total=1.0, figures="starting")
+    with bars:
+        yield bars
+
+
+def _complaint(child: Child, console: Console) -> str:
+    """Show the end of what a failed run said; a sentence about it."""
+    lines = child.messages.read_text(errors="replace").splitlines()
+    console.print(*lines[-_TAIL:], sep="\n", markup=False, highlight=False, soft_wrap=True)
+    return (
+        f"training {NAMES[child.model]} failed with exit code {child.process.returncode}; "
+        f"its last words are above, all of them in {child.messages}"
+    )
+
+
+def _planned(folder: Path) -> int | None:
+    try:
+        return RunConfig.read(folder).recipe.steps
+    except ValueError:  # it is being written
+        return None
+
+
+# Measuring ------------------------------------------------------------------------------------------------------------
+
+
+def measure(
+    folder: Path, log: Sequence[dict[str, float]], counts: Sequence[int], num: int, seed: int, console: Console
+) -> tuple[Contender, dict[float, float]]:
+    """Let a run plan through held-out problems at each of its temperatures; the best, and the success of all."""
+    task, model = load(folder)
+    denoiser = model.denoiser()
+    tried: dict[float, list[Plans]] = {}
+    temperatures = TEMPERATURES[task.model]
+    options = {"steps": MDM_STEPS} if task.model == "mdm" else {}
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+        bar = bars.add_task(f"{NAMES[task.model]} plans", total=len(temperatures) * len(counts) * num)
+        for temperature in temperatures:
+            tried[temperature] = []
+            for count in counts:
+                plans = plan(task, denoiser, count, num, seed=seed, temperature=temperature, **options)
+                tried[temperature].append(plans)
+                bars.advance(bar, num)
+    success = {t: sum(int(p.success.sum()) for p in plans) / (num * len(counts)) for t, plans in tried.items()}
+    best = max(success, key=lambda temperature: success[temperature])
+    contender = Contender(
+        model=task.model,
+        sampler=_sampler(task.model, best, success),
+        parameters=model.count_parameters()["total"],
+        steps=int(log[-1]["step"]),
+        seconds=log[-1]["seconds"],
+        log=log,
+        plans=tried[best],
+    )
+    return contender, success
+
+
+def _sampler(model: str, best: float, success: dict[float, float]) -> str:
+    if model == "flexmdm":
+        return "its default sampler, spaced, at temperature 1"
+    others = ", ".join(f"{success[t]:.1%} at temperature {t:g}" for t in success if t != best)
+    return (
+        f"adaptive, the most confident masks first, {MDM_STEPS} steps, temperature {best:g}, "
+        f"the better of two on these problems ({others})"
+    )
+
+
+def table_of(contenders: Sequence[Contender], size: int) -> Table:
+    """Success with its 95% interval, for each number of subgoals and overall."""
+    num = contenders[0].overall.num // len(contenders[0].rates)
+    table = Table(
+        title=f"Success on held-out problems of the {size} x {size} maze, {num:,} each, with 95% intervals",
+        caption="\n".join(f"{c.name}: {c.sampler}; {c.evaluations:.0f} evaluations per path" for c in contenders),
+        title_justify="left",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+    )
+    table.add_column("subgoals", justify="right")
+    for contender in contenders:
+        table.add_column(contender.name, justify="right", no_wrap=True)
+    for count in contenders[0].rates:
+        table.add_row(str(count), *(str(c.rates[count]) for c in contenders))
+    table.add_section()
+    table.add_row("all", *(str(c.overall) for c in contenders), style="bold")
+    return table
+
+
+# What is left of it ---------------------------------------------------------------------------------------------------
+
+
+def tell(
+    output: Path,
+    config: RunConfig,
+    contenders: Sequence[Contender],
+    minutes: float,
+    steps: int | None,
+    seed: int,
+) -> Story:
+    """Everything that the page shows."""
+    task = MazeTask.from_dict(config.task)
+    low, high = task.subgoals
+    network = config.network
+    facts = {
+        "maze": f"{task.size} x {task.size}, {len(task.maze.tokens)} open cells; {low} to {high} subgoals",
+        "paths": f"{len(task.train):,} to learn from, {len(task.validation):,} held out (no start-goal pair in both)",
+        "network": f"{network.layers} blocks, {network.hidden} wide, {network.heads} heads; "
+        + ", ".join(f"{c.name} {c.parameters / 1e6:.2f}M parameters" for c in contenders),
+        "recipe": f"{config.recipe.optimizer}, learning rate {config.recipe.learning_rate:g}, batches of "
+        f"{config.recipe.batch_size}; recipe.toml has all of it",
+        "steps": ", ".join(f"{c.name} {c.steps:,} in {c.seconds:.0f} s" for c in contenders),
+        "evaluations": ", ".join(f"{c.name} {c.evaluations:.0f} per path" for c in contenders),
+        "seed": str(seed),
+        "versions": f"flexmdm {version('flexmdm')}, torch {torch.__version__}, Python {platform.python_version()}",
+    }
+    command = f"flexmdm demo maze --size {task.size} --subgoals {low}-{high} --seed {seed}"
+    command += f" --minutes {minutes:g}" if steps is None else f" --steps {steps}"
+    return Story(
+        maze=task.maze,
+        contenders=contenders,
+        growths=growths_of(output, contenders, seed),
+        held_out=_held_out_lengths(task, [plans.score.subgoals for plans in contenders[0].plans]),
+        longest=task.longest_path,
+        training_paths=len(task.train),
+        subgoals=task.subgoals,
+        minutes=minutes if steps is None else max(c.seconds for c in contenders) / 60,
+        facts=facts,
+        command=command,
+    )
+
+
+def growths_of(output: Path, contenders: Sequence[Contender], seed: int) -> dict[str, Growth]:
+    """How both models come to their answers to one problem: one whose path by FlexMDM is long, and right if any is."""
+    flex, mdm = contenders
+    plans = flex.plans[len(flex.plans) // 2]
+    number = max(range(len(plans.paths)), key=lambda n: (plans.success[n], _is_simple(plans.paths[n]), len(plans.paths[n])))
+    problem = plans.problems[number]
+    task, model = load(output / "runs" / "flexmdm")
+    out = generate(
+        model.denoiser(),
+        prompts=[task.prompt(problem)],
+        max_length=task.max_length,
+        seed=seed,
+        first_sequence=number,  # the same random numbers, so the same path
+        trace=True,
+    )
+    assert out.trace is not None
+    growth = grown(out.trace[0], problem)
+    task, model = load(output / "runs" / "mdm")
+    out = generate(
+        model.denoiser(),
+        prompts=[task.prompt(problem)],
+        sampler="adaptive",
+        confidence="top_prob",
+        steps=MDM_STEPS,
+        temperature=mdm.plans[0].score.temperature,
+        seed=seed,
+        first_sequence=number,
+        trace=True,
+    )
+    assert out.trace is not None
+    row = filled(out.trace[0], problem, len(problem) + 1, growth.frames, task.pad)
+    return {"flexmdm": growth, "mdm": row}
+
+
+def _is_simple(path: Sequence[int]) -> bool:
+    return len(set(path)) == len(path)
+
+
+def _held_out_lengths(task: MazeTask, counts: Sequence[int]) -> dict[int, float]:
+    """Shares of the lengths of the paths that the problems come from: held-out ones with at least K cells, for each K."""
+    lengths = task.validation.data.paths.lengths
+    shares: dict[int, float] = {}
+    for count in counts:
+        enough = lengths[lengths >= count]
+        for length, number in enumerate(enough.bincount().tolist()):
+            if number:
+                shares[length] = shares.get(length, 0.0) + number / len(enough) / len(counts)
+    return shares
+
+
+def report_of(
+    config: RunConfig,
+    contenders: Sequence[Contender],
+    choices: dict[str, dict[float, float]],
+    story: Story,
+    timings: dict[str, float],
+) -> dict[str, Any]:
+    """Settings and figures for machines."""
+    models = {}
+    for c in contenders:
+        held_out = [line for line in c.log if "eval_loss" in line]
+        models[c.model] = {
+            "success": c.overall.share,
+            "low": c.overall.interval[0],
+            "high": c.overall.interval[1],
+            "num": c.overall.num,
+            "sampler": c.sampler,
+            "by_subgoals": [plans.score.to_dict() for plans in c.plans],
+            "success_by_temperature": {f"{t:g}": share for t, share in choices[c.model].items()},
+            "training": {
+                "parameters": c.parameters,
+                "steps": c.steps,
+                "seconds": c.seconds,
+                "held_out_loss": held_out[-1]["eval_loss"] if held_out else None,
+            },
+            "mean_length": sum(c.lengths) / len(c.lengths),
+        }
+    return {
+        "demo": "maze",
+        "settings": {
+            "command": story.command,
+            "task": config.task,
+            "network": asdict(config.network),
+            "recipe": asdict(config.recipe),
+            "flexmdm": version("flexmdm"),
+            "torch": torch.__version__,
+        },
+        "held_out_mean_length": sum(length * share for length, share in story.held_out.items()),
+        "models": models,
+        "seconds": {name: round(value, 1) for name, value in timings.items()},
+    }

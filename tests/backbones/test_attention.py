@@ -1,0 +1,176 @@
+"""Where packed rows go, and attention within each sequence, against plain attention one sequence at a time."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from flexmdm.backbones import attention, dit
+from flexmdm.backbones.attention import Layout, attend, prefers_varlen, rotate
+
+HEADS, WIDTH = 2, 6
+lengths_of_any_kind = st.lists(st.one_of(st.integers(0, 6), st.integers(0, 60)), max_size=14)
+on_any_lengths = settings(max_examples=40, deadline=None)
+
+
+def rows(count, seed=0):
+    """Queries, keys and values."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(count, HEADS, WIDTH, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(3)
+    ]
+
+
+def plain_attention(q, k, v):
+    """Softmax attention of one sequence, ``[n, H, E]`` -> ``[n, H * E]``."""
+    score = torch.einsum("ihe,jhe->hij", q, k) / math.sqrt(q.shape[-1])
+    return torch.einsum("hij,jhe->ihe", score.softmax(-1), v).flatten(1)
+
+
+def one_at_a_time(q, k, v, lengths):
+    return torch.cat([plain_attention(*part) for part in zip(*(x.split(lengths) for x in (q, k, v)), strict=True)])
+
+
+def reference_varlen(q, k, v, bounds_q, bounds_k, longest_q, longest_k):
+    """What the kernel for variable lengths promises, and what it asks for."""
+    assert bounds_q.dtype == bounds_k.dtype == torch.int32
+    assert q.is_contiguous() and k.is_contiguous() and v.is_contiguous()
+    sizes = bounds_q.diff().tolist()
+    assert torch.equal(bounds_q, bounds_k) and longest_q == longest_k == max(sizes, default=0)
+    return one_at_a_time(q, k, v, sizes).unflatten(1, (q.shape[1], -1)) if sizes else torch.empty_like(q)
+
+
+# Layout ---------------------------------------------------------------------------------------------------------------
+
+
+@given(lengths_of_any_kind)
+@on_any_lengths
+def test_a_row_knows_its_sequence_and_its_place_in_it(lengths):
+    layout = Layout.of(torch.tensor(lengths, dtype=torch.int64))
+    assert layout.sequence.tolist() == [b for b, n in enumerate(lengths) for _ in range(n)]
+    assert layout.position.tolist() == [i for n in lengths for i in range(n)]
+    assert layout.offsets.tolist() == [sum(lengths[:b]) for b in range(len(lengths) + 1)]
+    assert layout.longest == max(lengths, default=0)
+
+
+@given(lengths_of_any_kind)
+@example([])
+@example([0, 0])
+@example([10] * 10 + [0])
+@on_any_lengths
+def test_every_row_is_in_exactly_one_place_and_padding_is_no_key(lengths):
+    layout = Layout.of(torch.tensor(lengths, dtype=torch.int64))
+    places, real = [], []
+    for bucket in layout.buckets:
+        b, w = bucket.shape
+        keys = torch.ones(b, w, dtype=torch.bool) if bucket.keys is None else bucket.keys.view(b, w)
+        member = layout.sequence[bucket.rows].view(b, w)
+        assert bool((member == member[:, :1]).all()), "a row of a bucket belongs to one sequence, padding too"
+        assert torch.equal(keys, torch.arange(w) < torch.tensor(lengths)[member[:, 0], None])
+        places.append(bucket.rows)
+        real.append(keys.flatten())
+    everything = torch.arange(sum(lengths))
+    places, real = torch.cat([everything[:0], *places]), torch.cat([torch.ones(0, dtype=torch.bool), *real])
+    assert torch.equal(places[real].sort().values, everything)
+    assert torch.equal(places[layout.back], everything) and bool(real[layout.back].all())
+
+
+@given(lengths_of_any_kind)
+@on_any_lengths
+def test_no_bucket_is_padded_by_more_than_15_percent(lengths):
+    for bucket in Layout.of(torch.tensor(lengths, dtype=torch.int64)).buckets:
+        assert bucket.keys is None or float(bucket.keys.float().mean()) >= 0.85
+
+
+def test_there_are_few_buckets():
+    generator = torch.Generator().manual_seed(0)
+    assert len(Layout.of(torch.full((64,), 17)).buckets) == 1
+    assert len(Layout.of(torch.randint(40, 50, (64,), generator=generator)).buckets) == 1
+    assert len(Layout.of(torch.randint(1, 1025, (64,), generator=generator)).buckets) < 20
+
+
+# Attention ------------------------------------------------------------------------------------------------------------
+
+
+@given(lengths_of_any_kind)
+@example([])
+@example([0, 0])
+@example([10] * 10 + [0])
+@example([0] + [10] * 10)
+@on_any_lengths
+def test_attention_stays_within_each_sequence(lengths):
+    layout, qkv = Layout.of(torch.tensor(lengths, dtype=torch.int64)), rows(sum(lengths))
+    out = attend(*qkv, layout)
+    assert out.shape == (sum(lengths), HEADS * WIDTH)
+    if not sum(lengths):
+        return
+    expected = one_at_a_time(*qkv, lengths)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+    direction = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view_as(out)
+    gradients, truth = (torch.autograd.grad((x * direction).sum(), qkv) for x in (out, expected))
+    torch.testing.assert_close(gradients, truth, rtol=0, atol=1e-12)
+
+
+@given(lengths_of_any_kind)
+@example([])
+@on_any_lengths
+def test_the_kernel_for_variable_lengths_is_asked_for_the_same(lengths):
+    lengths, qkv = torch.tensor(lengths, dtype=torch.int64), rows(sum(lengths))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.nn.attention.varlen.varlen_attn", reference_varlen)
+        layout = Layout.of(lengths, varlen=True)
+        assert layout.buckets is None
+        torch.testing.assert_close(attend(*qkv, layout), attend(*qkv, Layout.of(lengths)), rtol=0, atol=1e-12)
+
+
+def test_the_network_says_the_same_with_either_kernel(network, monkeypatch):
+    lengths = torch.tensor([4, 0, 11, 4])
+    tokens, flags = torch.arange(19) % 8, torch.arange(23) % 3 > 0
+    batch = (tokens, lengths, flags[:19], flags, torch.tensor([0.1, 0.2, 0.5, 0.9]))
+    logits, insertions = network(*batch)
+    monkeypatch.setattr(dit, "prefers_varlen", lambda device, dtype: True)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", reference_varlen)
+    monkeypatch.setattr(attention.F, "scaled_dot_product_attention", None)  # not to be called
+    other_logits, other_insertions = network(*batch)
+    torch.testing.assert_close(other_logits, logits, rtol=0, atol=1e-5)
+    torch.testing.assert_close(other_insertions, insertions, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "preferred"),
+    [
+        ("cuda", torch.bfloat16, True),
+        ("cuda", torch.float16, True),
+        ("cuda", torch.float32, False),
+        ("cpu", torch.bfloat16, False),
+        ("mps", torch.float16, False),
+    ],
+)
+def test_the_kernel_for_variable_lengths_is_for_half_precision_on_cuda(device, dtype, preferred):
+    assert prefers_varlen(torch.device(device), dtype) == preferred
+
+
+# Positions ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_query_and_a_key_meet_at_their_distance_alone():
+    """The score of a rotated pair depends on how far apart they are, not on where: q_i . k_j = s(i - j)."""
+    n, width = 12, 8
+    layout = Layout.of(torch.tensor([n]))
+    q, k = torch.randn(2, 1, 1, width, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    q, k = (rotate(x.expand(n, 1, width), layout.rotation(width, torch.float64)).squeeze(1) for x in (q, k))
+    score = q @ k.T
+    for shift in range(1, n):
+        for diagonal in (score.diagonal(shift), score.diagonal(-shift)):
+            torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=0, atol=1e-6)
+    assert float((score[0] - score[0, 0]).abs()[1:].min()) > 1e-3  # and it does depend on that
+    assert not torch.allclose(score, score.T, atol=1e-3)  # and on which comes first
+    torch.testing.assert_close(q.norm(dim=1), q.norm(dim=1)[:1].expand(n), rtol=0, atol=1e-6)
+
+
+def test_positions_start_anew_in_every_sequence():
+    cos, sin = Layout.of(torch.tensor([3, 0, 5])).rotation(8, torch.float32)
+    assert torch.equal(cos[:3], cos[3:6]) and torch.equal(sin[:3], sin[3:6])
+    assert torch.equal(cos[0], torch.ones_like(cos[0])) and torch.equal(sin[0], torch.zeros_like(sin[0]))

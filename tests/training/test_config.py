@@ -1,0 +1,124 @@
+"""A run is what its run.json says, and nothing else gets in."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flexmdm.training.config import RUN_FILE, Network, Recipe, RunConfig, override, read_config_file
+
+
+def test_a_run_is_read_back_as_it_was_written(tiny, tmp_path):
+    config = tiny(optimizer="muon", accumulation=3)
+    config.write(tmp_path / "new" / "folder")
+    assert RunConfig.read(tmp_path / "new" / "folder") == config
+
+
+def test_what_changed_is_named_with_both_values(tiny):
+    config = tiny()
+    other = RunConfig(
+        {**config.task, "size": 9}, Network(hidden=64), replace(config.recipe, seed=3, clip=2.0), config.interpolant
+    )
+    words = "; ".join(config.differences(other))
+    for expected in ("task.size: 7 in the run, 9 now", "network.hidden: 16 in the run, 64 now", "recipe.seed: 0 in"):
+        assert expected in words
+    assert "recipe.clip" in words and "recipe.steps" not in words and "task.pairs" not in words
+
+
+def test_another_schedule_is_a_difference(tiny):
+    config = tiny()
+    cosine = {**config.interpolant, "insertion": {"name": "cosine"}}
+    assert "interpolant.insertion.name" in "; ".join(config.differences(replace(config, interpolant=cosine)))
+
+
+def test_only_how_long_and_how_often_may_change_in_a_run(tiny):
+    config = tiny()
+    free = {"steps": 99, "eval_every": 98, "eval_size": 97, "save_every": 96, "keep": 95, "log_every": 94}
+    assert config.differences(replace(config, recipe=replace(config.recipe, **free))) == []
+
+
+def test_a_task_may_not_change_what_a_recipe_may():
+    config = RunConfig({"name": "other", "steps": 3})
+    assert config.differences(RunConfig({"name": "other", "steps": 4})) == ["task.steps: 3 in the run, 4 now"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"steps": 0},
+        {"steps": 1e4},
+        {"batch_size": 0},
+        {"accumulation": 0},
+        {"eval_size": 0},
+        {"keep": 0},
+        {"optimizer": "sgd"},
+        {"schedule": "linear"},
+        {"targets": "none"},
+        {"dtype": "float16"},
+        {"ema": 1.0},
+        {"beta2": 0.0},
+        {"learning_rate": 0.0},
+        {"clip": 0.0},
+        {"warmup": -1},
+        {"seed": -1},
+        {"seed": 2**32},
+    ],
+)
+def test_a_recipe_that_cannot_be_followed_is_refused_by_name(changes):
+    with pytest.raises(ValueError, match=f"recipe.{next(iter(changes))}"):
+        Recipe(**changes)
+
+
+def test_unknown_keys_are_named_with_those_that_are_known():
+    with pytest.raises(ValueError, match="recipe has no learnig_rate; it knows .*learning_rate"):
+        RunConfig.from_dict({"task": {}, "recipe": {"learnig_rate": 1.0}})
+    with pytest.raises(ValueError, match="network has no depth"):
+        RunConfig.from_dict({"task": {}, "network": {"depth": 1}})
+    with pytest.raises(ValueError, match="a run has no optimizer"):
+        RunConfig.from_dict({"task": {}, "optimizer": {}})
+
+
+def test_a_folder_without_run_json_is_not_a_run(tmp_path):
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(ValueError, match=f"{folder} is not a run"):
+            RunConfig.read(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"task": {', b"\xff\xfe\x00", b"[]", b"3", b"{}", b'{"recipe": 3}'])
+def test_a_damaged_run_json_is_named(content, tmp_path):
+    (tmp_path / RUN_FILE).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{RUN_FILE} is damaged"):
+        RunConfig.read(tmp_path)
+
+
+def test_a_disk_that_is_full_costs_no_run_json(tiny, tmp_path, monkeypatch):
+    config = tiny()
+    config.write(tmp_path)
+
+    def half(self, text):
+        with self.open("w") as file:
+            file.write(text[: len(text) // 2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="No space"):
+        tiny(steps=99).write(tmp_path)
+    assert RunConfig.read(tmp_path) == config
+
+
+def test_a_config_file_gives_its_tables(tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text('[task]\nname = "maze"\n[recipe]\nsteps = 7\n')
+    assert RunConfig.from_dict(read_config_file(file)).recipe == Recipe(steps=7)
+
+
+@pytest.mark.parametrize(("text", "words"), [("[task\n", "no valid TOML"), ("[tsak]\n", "has no tsak")])
+def test_a_config_file_with_a_mistake_is_named(text, words, tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=f"a.toml .*{words}"):
+        read_config_file(file)
+
+
+def test_what_is_none_overrides_nothing():
+    assert override(Recipe(), {"steps": None, "seed": 4}) == Recipe(seed=4)

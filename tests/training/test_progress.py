@@ -1,0 +1,181 @@
+"""The log goes on where a run goes on, a picture can always be drawn, and a limit is kept."""
+
+import io
+import json
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from flexmdm.training import progress
+from flexmdm.training.checkpoints import fault
+from flexmdm.training.progress import FileLog, LiveProgress, TimeLimit, draw_curves, read_log
+
+
+class Clock:
+    """A clock that is moved by hand."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def at(step, most=100):
+    return SimpleNamespace(global_step=step, max_steps=most)
+
+
+def log_steps(folder, clock, resumed_at, steps):
+    """A session of training: one line per step, and each takes ten seconds."""
+    log = FileLog(folder)
+    log.on_train_begin(None, at(resumed_at), None)
+    for step in steps:
+        clock.now += 10
+        log.on_log(None, at(step), None, {"loss": float(step), "epoch": 0.5})
+
+
+# The log -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_has_the_step_the_seconds_and_the_figures(tmp_path, clock):
+    log_steps(tmp_path, clock, 0, [1, 2])
+    assert read_log(tmp_path / "log.jsonl") == [
+        {"step": 1, "seconds": 10.0, "loss": 1.0},
+        {"step": 2, "seconds": 20.0, "loss": 2.0},
+    ]
+
+
+def test_a_resumed_log_has_every_step_once_and_its_seconds_go_on(tmp_path, clock):
+    log_steps(tmp_path, clock, 0, [1, 2, 3, 4, 5])
+    clock.now += 10_000  # the night in between does not count
+    log_steps(tmp_path, clock, 3, [4, 5, 6])
+    lines = read_log(tmp_path / "log.jsonl")
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert [line["seconds"] for line in lines] == [10, 20, 30, 40, 50, 60]
+
+
+def test_a_run_that_starts_again_from_the_beginning_has_a_new_log(tmp_path, clock):
+    log_steps(tmp_path, clock, 0, [1, 2, 3])
+    log_steps(tmp_path, clock, 0, [1])
+    assert [line["step"] for line in read_log(tmp_path / "log.jsonl")] == [1]
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+def test_a_last_line_that_was_cut_off_is_left_out_and_the_log_goes_on(cut, tmp_path, clock):
+    log_steps(tmp_path, clock, 0, [1, 2, 3])
+    file = tmp_path / "log.jsonl"
+    file.write_text(file.read_text().rstrip("\n")[:-cut])
+    assert [line["step"] for line in read_log(file)] == [1, 2]
+    log_steps(tmp_path, clock, 3, [4])
+    assert [line["step"] for line in read_log(file)] == [1, 2, 4]
+    assert read_log(file)[-1]["seconds"] == 30
+
+
+def test_what_is_neither_a_loss_nor_an_evaluation_is_no_line(tmp_path, clock):
+    log = FileLog(tmp_path)
+    log.on_train_begin(None, at(0), None)
+    log.on_log(None, at(1), None, {"train_runtime": 3.0})
+    log.on_log(None, at(1), None, None)
+    log.on_log(None, at(1), None, {"eval_loss": 2.0})
+    assert [line["eval_loss"] for line in read_log(tmp_path / "log.jsonl")] == [2.0]
+
+
+def test_no_log_has_no_lines(tmp_path):
+    assert read_log(tmp_path / "log.jsonl") == []
+
+
+# The picture ---------------------------------------------------------------------------------------------------------
+
+LINE = {"step": 1, "seconds": 4.0, "loss": 3.0}
+HELD_OUT = {"step": 1, "seconds": 5.0, "eval_loss": 3.5}
+
+
+@pytest.mark.parametrize(
+    "logs",
+    [
+        {},
+        {"flexmdm": []},
+        {"flexmdm": [LINE]},
+        {"flexmdm": [HELD_OUT]},
+        {"flexmdm": [LINE, HELD_OUT], "mdm": []},
+        {"flexmdm": [{**LINE, "seconds": 9000.0 * k, "loss": 3.0 / k} for k in range(1, 50)], "mdm": [LINE]},
+    ],
+    ids=["no runs", "no lines", "one batch", "one evaluation", "both", "hours"],
+)
+def test_curves_can_be_drawn_of_whatever_there_is(logs, tmp_path):
+    draw_curves(logs, tmp_path / "loss.png")
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_run_has_its_curve(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: drawn.append(figure))
+    draw_curves({f"run {k}": [LINE, HELD_OUT] for k in range(6)}, tmp_path / "loss.png")
+    names = [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()]
+    assert names == [f"run {k}" for k in range(6)]
+
+
+# The limit -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("limit", "steps"), [(35, 4), (1, 1), (1e9, 6)])
+def test_training_ends_at_the_limit_with_a_line_an_evaluation_and_a_checkpoint(
+    limit, steps, trainer, clock, at_step, tmp_path
+):
+    def ten_seconds():
+        clock.now += 10
+
+    ticks = [at_step(step, ten_seconds, "on_step_begin") for step in range(6)]
+    train = trainer(*ticks, FileLog(tmp_path), TimeLimit(limit), save_every=100, log_every=100)
+    train.train()
+    assert train.state.global_step == steps
+    assert fault(train.folder / f"checkpoint-{steps}") is None
+    assert [line["step"] for line in read_log(tmp_path / "log.jsonl") if "eval_loss" in line] == [steps]
+
+
+# What a person sees --------------------------------------------------------------------------------------------------
+
+
+def test_off_a_terminal_there_is_a_line_now_and_then_and_one_for_every_evaluation(clock, console):
+    live = LiveProgress(console, "maze")
+    live.on_train_begin(None, at(20), None)
+    for step in range(21, 41):
+        clock.now += 10
+        live.on_step_end(None, at(step), None)
+        live.on_log(None, at(step), None, {"loss": 2.0, "tokens_per_second": 1234.0})
+    live.on_evaluate(None, at(40), None, {"eval_loss": 3.0, "eval_unmasking": 1.0, "eval_insertion": 2.0})
+    live.on_train_end()
+    lines = console.file.getvalue().splitlines()
+    assert 4 <= len(lines) <= 7
+    assert lines[1].startswith("maze 25/100  loss 2.000  1,234 tokens/s") and "12 min left" in lines[1]
+    assert lines[-1] == "maze step 40: held-out loss 3.000 (unmasking 1.000, insertion 2.000)"
+
+
+def test_on_a_terminal_there_is_a_bar():
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    live = LiveProgress(console, "maze")
+    live.on_train_begin(None, at(0), None)
+    live.on_log(None, at(1), None, {"loss": 2.0})
+    live.on_step_end(None, at(30), None)
+    live.on_train_end()
+    live.stop()  # again: no harm
+    shown = console.file.getvalue()
+    assert "maze" in shown and "30/100" in shown and "loss 2.000" in shown
+
+
+def test_every_line_of_the_log_is_json_on_its_own(tmp_path, trainer):
+    trainer(FileLog(tmp_path), steps=3, eval_every=2).train()
+    lines = [json.loads(text) for text in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [(line["step"], "eval_loss" in line) for line in lines] == [
+        (1, False), (2, False), (2, True), (3, False), (3, True)
+    ]  # fmt: skip
+    assert [line["sequences"] for line in lines] == [8, 16, 16, 24, 24]
+    assert {"loss", "unmasking", "insertion", "learning_rate", "grad_norm", "tokens_per_second"} <= set(lines[0])

@@ -1,0 +1,460 @@
+"""A run from beginning to end: killed, resumed, damaged, refused, timed, shared by two processes, and loaded again."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.interpolants import FlexMDMInterpolant
+from flexmdm.schedules import CosineSchedule, PolynomialSchedule
+from flexmdm.training import run as module
+from flexmdm.training.checkpoints import SEAL, checkpoints, fault, step_of
+from flexmdm.training.config import RUN_FILE, RunConfig
+from flexmdm.training.progress import read_log
+from flexmdm.training.run import build, load, steps_within, train
+from flexmdm.training.trainer import FlexMDMTrainer
+
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def state_of(checkpoint):
+    """All that training goes on from."""
+    state = {name: load_file(checkpoint / f"{name}.safetensors") for name in ("model", "ema")}
+    for name in ("optimizer", "scheduler"):
+        state[name] = torch.load(checkpoint / f"{name}.pt", weights_only=True)
+    state["random"] = torch.load(checkpoint / "rng_state.pth", weights_only=False)["cpu"]
+    return state
+
+
+def everything_in(folder):
+    """Every file below a folder, its content and when it was written."""
+    return {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.fixture(scope="module")
+def finished(tiny, tmp_path_factory):
+    """A run of six steps with checkpoints at 2, 4 and 6: to look at."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    train(tiny(), folder, device="cpu")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def longer(tiny, tmp_path_factory):
+    """The same run with eight steps at once."""
+    folder = tmp_path_factory.mktemp("runs") / "longer"
+    train(tiny(steps=8), folder, device="cpu")
+    return folder
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """The run of six steps: to do anything with."""
+    return shutil.copytree(finished, tmp_path / "copy")
+
+
+# Killed and resumed --------------------------------------------------------------------------------------------------
+
+KILLED_AFTER_FIVE_STEPS = """
+import json, os, signal, sys
+from pathlib import Path
+from flexmdm.training import run
+from flexmdm.training.config import RunConfig
+
+class Log(run.FileLog):
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+run.FileLog = Log
+run.train(RunConfig.from_dict(json.loads(sys.argv[1])), Path(sys.argv[2]), device="cpu")
+"""
+
+
+@pytest.mark.parametrize(("optimizer", "accumulation"), [("adamw", 1), ("muon", 2)])
+def test_a_run_that_was_killed_and_resumed_is_the_run_that_was_not_to_the_last_bit(
+    optimizer, accumulation, tiny, tmp_path, same, console
+):
+    config = tiny(
+        steps=8, optimizer=optimizer, accumulation=accumulation, dropout=0.3, schedule="cosine", save_every=4, keep=1
+    )
+    command = [sys.executable, "-c", KILLED_AFTER_FIVE_STEPS, json.dumps(config.to_dict()), str(tmp_path / "killed")]
+    victim = subprocess.run(command, env=ONE_THREAD, capture_output=True, text=True)
+    assert victim.returncode == -signal.SIGKILL, victim.stderr
+    assert [step_of(folder) for folder in checkpoints(tmp_path / "killed")] == [4]
+    assert read_log(tmp_path / "killed" / "log.jsonl")[-1]["step"] == 4
+
+    resumed = train(config, tmp_path / "killed", resume=True, device="cpu", console=console)
+    assert "going on from step 4" in console.file.getvalue()
+    never = train(config, tmp_path / "never killed", device="cpu")
+    a, b = (state_of(tmp_path / name / "checkpoint-8") for name in ("killed", "never killed"))
+    for part in a:
+        assert same(a[part], b[part]), part
+    assert same(dict(resumed.state_dict()), dict(never.state_dict()))
+    lines, expected = (read_log(tmp_path / name / "log.jsonl") for name in ("killed", "never killed"))
+    for line in [*lines, *expected]:
+        del line["seconds"]
+        line.pop("tokens_per_second", None)
+    assert lines == expected
+
+
+def test_a_finished_run_goes_on_when_steps_are_raised_as_if_it_had_never_ended(copy, longer, tiny, same):
+    train(tiny(steps=8), copy, resume=True, device="cpu")
+    assert same(state_of(copy / "checkpoint-8"), state_of(longer / "checkpoint-8"))
+    assert RunConfig.read(copy).recipe.steps == 8
+
+
+def test_the_average_survives_a_resume(copy, longer, tiny, same):
+    before = load_file(copy / "checkpoint-6" / "ema.safetensors")
+    live = load_file(copy / "checkpoint-6" / "model.safetensors")
+    assert any(not torch.equal(live[name], before[name]) for name in live)
+    train(tiny(steps=8), copy, resume=True, device="cpu")
+    after, expected = (load_file(f / "checkpoint-8" / "ema.safetensors") for f in (copy, longer))
+    assert same(after, expected) and int(after["updates"]) == 8
+    assert same(load_file(copy / "model.safetensors"), {k: v for k, v in expected.items() if k != "updates"})
+
+
+def test_a_finished_run_that_is_resumed_stays_as_it_is(copy, tiny, console):
+    before = load_file(copy / "model.safetensors")
+    lines = (copy / "log.jsonl").read_text()
+    train(tiny(), copy, resume=True, device="cpu", console=console)
+    assert all(torch.equal(value, before[name]) for name, value in load_file(copy / "model.safetensors").items())
+    assert (copy / "log.jsonl").read_text() == lines
+
+
+def test_a_run_that_was_stopped_before_its_first_checkpoint_starts_again_and_says_so(tiny, tmp_path, console, finished):
+    tiny().write(tmp_path)
+    (tmp_path / "checkpoint-2").mkdir()  # and while it wrote the first one
+    (tmp_path / "checkpoint-2" / "model.safetensors").write_bytes(b"half")
+    train(tiny(), tmp_path, resume=True, device="cpu", console=console)
+    said = console.file.getvalue()
+    assert "checkpoint-2 cannot be used: it was not finished" in said and "starting from the beginning" in said
+    weights = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(value, weights[name]) for name, value in load_file(finished / "model.safetensors").items())
+
+
+def test_ctrl_c_says_how_to_go_on(tiny, tmp_path, console, monkeypatch):
+    class Interrupted(module.FileLog):
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step == 3:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "FileLog", Interrupted)
+    with pytest.raises(SystemExit) as left:
+        train(tiny(), tmp_path / "run", device="cpu", console=console)
+    assert left.value.code == 130
+    assert "interrupted; go on with --resume (from checkpoint-2)" in console.file.getvalue()
+
+
+# Refused -------------------------------------------------------------------------------------------------------------
+
+
+def test_another_configuration_is_refused_by_the_names_of_its_differences(copy, tiny):
+    before = everything_in(copy)
+    other = tiny(learning_rate=0.5, seed=3, dropout=0.4)
+    with pytest.raises(ValueError) as caught:
+        train(replace(other, task={**other.task, "size": 9}), copy, resume=True, device="cpu")
+    for name in ("recipe.learning_rate: 0.01 in the run, 0.5 now", "recipe.seed", "network.dropout", "task.size"):
+        assert name in str(caught.value)
+    assert "recipe.batch_size" not in str(caught.value)
+    assert everything_in(copy) == before
+
+
+def test_the_same_task_in_fewer_words_is_the_same_run(copy, tiny):
+    config = tiny()
+    words = {key: value for key, value in config.task.items() if key not in ("maze_seed", "extra_doors", "model")}
+    train(replace(config, task=words), copy, resume=True, device="cpu")
+
+
+def test_fewer_steps_than_were_taken_are_refused(copy, tiny):
+    before = everything_in(copy)
+    with pytest.raises(ValueError, match="at step 6 already"):
+        train(tiny(steps=5), copy, resume=True, device="cpu")
+    assert everything_in(copy) == before
+
+
+def test_a_run_is_not_begun_on_top_of_another(copy, tiny):
+    before = everything_in(copy)
+    with pytest.raises(ValueError, match="already holds a run: go on with --resume, or choose another --out"):
+        train(tiny(), copy, device="cpu")
+    assert everything_in(copy) == before
+
+
+@pytest.mark.parametrize(("resume", "words"), [(False, "is not empty and not a run"), (True, "is not a run")])
+def test_a_folder_with_something_else_in_it_is_left_alone(resume, words, tmp_path, tiny):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    before = everything_in(tmp_path)
+    with pytest.raises(ValueError, match=f"{tmp_path} {words}"):
+        train(tiny(), tmp_path, resume=resume, device="cpu")
+    assert everything_in(tmp_path) == before
+
+
+def test_there_must_be_something_to_resume(tmp_path, tiny):
+    with pytest.raises(ValueError, match="nothing to resume"):
+        train(tiny(), tmp_path / "missing", resume=True, device="cpu")
+    assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "words"),
+    [
+        ({}, {"device": "tpu"}, "cpu, cuda or mps"),
+        ({}, {"device": "cpu", "minutes": 0}, "minutes must be positive"),
+        ({"task": {"name": "chess"}}, {"device": "cpu"}, "unknown task 'chess'"),
+        ({"task": {"name": "maze", "model": "gpt"}}, {"device": "cpu"}, "flexmdm or mdm"),
+        ({"interpolant": {"insertion": {"name": "x"}, "unmasking": {"name": "x"}}}, {"device": "cpu"}, "x"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_there_is_a_folder(changes, options, words, tmp_path, tiny):
+    with pytest.raises(ValueError, match=words):
+        train(replace(tiny(), **changes), tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+# Damaged -------------------------------------------------------------------------------------------------------------
+
+
+def shorten(file):
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def flip(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+DAMAGES = {
+    "truncated weights": lambda f: shorten(f / "model.safetensors"),
+    "a flipped bit": lambda f: flip(f / "optimizer.pt"),
+    "no average": lambda f: (f / "ema.safetensors").unlink(),
+    "no seal": lambda f: (f / SEAL).unlink(),
+    "a seal of garbage": lambda f: (f / SEAL).write_bytes(b"\x00\xff garbage"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_checkpoint_is_said_aloud_and_the_one_before_taken(name, copy, longer, tiny, console, same):
+    DAMAGES[name](copy / "checkpoint-6")
+    train(tiny(steps=8), copy, resume=True, device="cpu", console=console)
+    said = console.file.getvalue()
+    assert "warning:" in said and f"{copy / 'checkpoint-6'} cannot be used" in said and "from step 4" in said
+    assert same(state_of(copy / "checkpoint-8"), state_of(longer / "checkpoint-8"))
+    assert fault(copy / "checkpoint-6") is None  # it was written again on the way
+    steps = [line["step"] for line in read_log(copy / "log.jsonl") if "loss" in line]
+    assert steps == list(range(1, 9))
+
+
+def test_if_all_are_damaged_nothing_is_begun_anew_without_being_asked(copy, tiny, console):
+    for folder in checkpoints(copy):
+        shorten(folder / "model.safetensors")
+    before = everything_in(copy)
+    with pytest.raises(ValueError) as caught:
+        train(tiny(steps=8), copy, resume=True, device="cpu", console=console)
+    for words in ("checkpoint-6, checkpoint-4, checkpoint-2 are damaged", "delete them to start from the beginning"):
+        assert words in str(caught.value)
+    assert everything_in(copy) == before
+    for folder in checkpoints(copy):
+        shutil.rmtree(folder)
+    train(tiny(steps=8), copy, resume=True, device="cpu", console=console)
+    assert "starting from the beginning" in console.file.getvalue()
+    assert [line["step"] for line in read_log(copy / "log.jsonl") if "loss" in line] == list(range(1, 9))
+
+
+def test_a_damaged_checkpoint_does_not_push_out_what_is_saved_after_it(copy, tiny, console):
+    shutil.rmtree(copy / "checkpoint-2")
+    shorten(copy / "checkpoint-6" / "model.safetensors")
+    train(tiny(steps=5, save_every=5, keep=1), copy, resume=True, device="cpu", console=console)
+    assert [step_of(folder) for folder in checkpoints(copy)] == [5] and fault(copy / "checkpoint-5") is None
+
+
+# What is left behind -------------------------------------------------------------------------------------------------
+
+
+def test_the_weights_of_a_run_are_the_average_and_so_is_what_train_gives_back(tiny, tmp_path, same, weights):
+    model = train(tiny(), tmp_path / "run", device="cpu")
+    average = load_file(tmp_path / "run" / "checkpoint-6" / "ema.safetensors")
+    del average["updates"]
+    assert same(load_file(tmp_path / "run" / "model.safetensors"), average)
+    assert same(weights(model), average) and not model.training
+
+
+def test_a_finished_run_has_everything_in_its_folder(finished, tiny):
+    assert RunConfig.read(finished) == tiny()
+    assert (finished / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert {file.name for file in finished.iterdir() if file.is_file()} == {
+        RUN_FILE, "config.json", "model.safetensors", "log.jsonl", "loss.png"
+    }  # fmt: skip
+
+
+def test_what_was_just_evaluated_is_not_evaluated_again(tiny, tmp_path, monkeypatch):
+    calls = []
+    evaluate = FlexMDMTrainer.evaluate
+    monkeypatch.setattr(
+        FlexMDMTrainer, "evaluate", lambda self, *a, **k: (calls.append(self.state.global_step), evaluate(self))[1]
+    )
+    train(tiny(eval_every=3), tmp_path / "even", device="cpu")
+    assert calls == [3, 6]
+    calls.clear()
+    train(tiny(eval_every=4), tmp_path / "odd", device="cpu")
+    assert calls == [4, 6]
+    assert [line["step"] for line in read_log(tmp_path / "odd" / "log.jsonl") if "eval_loss" in line] == [4, 6]
+
+
+def test_a_disk_that_is_full_at_the_very_end_costs_no_earlier_weights(copy, tiny, monkeypatch):
+    before = (copy / "model.safetensors").read_bytes()
+    save = FlexMDMModel.save_pretrained
+
+    def half(self, folder, *arguments, **options):
+        save(self, folder, *arguments, **options)
+        if "checkpoint" not in str(folder):
+            shorten(folder / "model.safetensors")
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(FlexMDMModel, "save_pretrained", half)
+    with pytest.raises(OSError, match="No space"):
+        train(tiny(steps=8), copy, resume=True, device="cpu")
+    assert (copy / "model.safetensors").read_bytes() == before
+    monkeypatch.undo()
+    train(tiny(steps=8), copy, resume=True, device="cpu")
+    assert load(copy)[1] is not None and (copy / "model.safetensors").read_bytes() != before
+
+
+# Loaded --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_loaded_with_its_task_and_its_averaged_weights(finished, tiny, weights, same):
+    task, model = load(finished)
+    assert task.to_dict() == tiny().task and not model.training
+    assert same(weights(model), load_file(finished / "model.safetensors"))
+
+
+def test_an_unfinished_run_gives_the_average_of_its_latest_whole_checkpoint(copy, weights, same):
+    (copy / "model.safetensors").unlink()
+    shorten(copy / "checkpoint-6" / "ema.safetensors")
+    with pytest.warns(UserWarning, match="checkpoint-6 cannot be used: ema.safetensors is damaged"):
+        task, model = load(copy)
+    average = load_file(copy / "checkpoint-4" / "ema.safetensors")
+    del average["updates"]
+    assert same(weights(model), average)
+    assert not same(weights(model), load_file(copy / "checkpoint-4" / "model.safetensors"))
+
+
+def test_what_cannot_be_loaded_is_refused_with_a_reason(copy, tmp_path, tiny):
+    with pytest.raises(ValueError, match="is not a run"):
+        load(tmp_path / "missing")
+    tiny().write(tmp_path / "begun")
+    with pytest.raises(ValueError, match="has no weights yet"):
+        load(tmp_path / "begun")
+    (copy / "config.json").unlink()
+    with pytest.raises(ValueError, match="no config.json"):
+        load(copy)
+
+
+def test_the_schedules_of_a_run_are_those_that_generation_uses(tiny, tmp_path):
+    interpolant = FlexMDMInterpolant(CosineSchedule(), PolynomialSchedule(3.0))
+    config = replace(tiny(steps=2), interpolant=interpolant.to_dict())
+    train(config, tmp_path / "run", device="cpu")
+    for name in ("", "checkpoint-2"):
+        assert FlexMDMModel.from_pretrained(tmp_path / "run" / name).interpolant == interpolant
+    (tmp_path / "run" / "model.safetensors").unlink()  # from the checkpoint too
+    task, model = load(tmp_path / "run")
+    assert model.interpolant == interpolant and model.denoiser().interpolant == interpolant
+
+    asked = []
+    model.network.register_forward_pre_hook(lambda _, inputs: asked.append(inputs[4]))
+    model.generate(prompts=[task.prompt(task.problems(1, 3)[0])], sampler="tau", steps=8, seed=0)
+    times = torch.arange(len(asked) - 1, dtype=torch.float64) / 8  # the last one is the limit, alpha = 1
+    expected = CosineSchedule().value(times)
+    assert torch.cat(asked)[:-1].tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+# Timed ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("accumulation", "steps"), [(1, 95), (2, 47)])
+def test_as_many_steps_are_planned_as_fit_in_the_time(accumulation, steps, tiny, monkeypatch):
+    class Clock:  # a tenth of a second from look to look
+        now = 0.0
+
+        @classmethod
+        def perf_counter(cls):
+            cls.now += 0.1
+            return cls.now
+
+    config = tiny(accumulation=accumulation)
+    task, model = build(config)
+    before = [p.detach().clone() for p in model.parameters()]
+    monkeypatch.setattr(module, "time", Clock)
+    assert steps_within(10.0, config, task, model) == steps
+    assert all(map(torch.equal, before, model.parameters()))  # it tries them on a copy
+    assert steps_within(1e-3, config, task, model) == 1
+
+
+def test_a_run_of_some_seconds_ends_then_and_is_complete(tiny, tmp_path, console):
+    train(tiny(steps=10**6, eval_every=10**5, save_every=10**5), tmp_path / "run", minutes=2 / 60, device="cpu")
+    config, lines = RunConfig.read(tmp_path / "run"), read_log(tmp_path / "run" / "log.jsonl")
+    last = checkpoints(tmp_path / "run")[0]
+    assert 1 <= step_of(last) <= config.recipe.steps < 10**4 and fault(last) is None
+    assert config.recipe.warmup <= max(config.recipe.steps // 10, 0)
+    assert [line["step"] for line in lines if "eval_loss" in line][-1] == step_of(last)
+    assert lines[-1]["seconds"] < 30  # on whatever machine
+    load(tmp_path / "run")
+
+    train(replace(config, recipe=replace(config.recipe, steps=config.recipe.steps + 2)), tmp_path / "run", resume=True,
+          minutes=1, device="cpu", console=console)  # fmt: skip
+    assert f"going on from step {step_of(last)}" in console.file.getvalue()
+
+
+# Two processes -------------------------------------------------------------------------------------------------------
+
+EACH_PROCESS = """
+import json, os, sys
+from dataclasses import replace
+from pathlib import Path
+import torch
+from flexmdm.training.config import RunConfig
+from flexmdm.training.run import train
+
+config, folder = RunConfig.from_dict(json.loads(sys.argv[1])), Path(sys.argv[2])
+train(replace(config, recipe=replace(config.recipe, steps=2)), folder, device="cpu")
+model = train(config, folder, resume=True, minutes=60, device="cpu")
+torch.save(model.state_dict(), folder / f"of-{os.environ['RANK']}.pt")
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_train_what_one_does_with_twice_the_passes(tiny, tmp_path, same):
+    config = tiny(steps=3, batch_size=8, dropout=0.0, eval_every=3)
+    script = tmp_path / "each.py"
+    script.write_text(EACH_PROCESS)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    both = subprocess.run(
+        [*launch, str(script), json.dumps(config.to_dict()), str(tmp_path / "two")],
+        env=ONE_THREAD, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert both.returncode == 0, both.stderr
+    first, second = (torch.load(tmp_path / "two" / f"of-{rank}.pt", weights_only=True) for rank in (0, 1))
+    assert same(dict(first), dict(second))
+
+    one = train(tiny(steps=3, batch_size=8, accumulation=2, dropout=0.0, eval_every=3), tmp_path / "one", device="cpu")
+    for name, value in one.state_dict().items():  # the same batches; sums in another order, and Adam divides by them
+        torch.testing.assert_close(first[name], value, atol=2e-4, rtol=1e-3, msg=name)
+    mine, theirs = (read_log(tmp_path / name / "log.jsonl") for name in ("one", "two"))
+    assert [line["step"] for line in theirs] == [1, 2, 2, 3, 3]  # also evaluated where it paused; nothing twice
+    for a, b in zip([line for line in mine if "loss" in line], [x for x in theirs if "loss" in x], strict=True):
+        for term in ("loss", "unmasking", "insertion", "sequences", "learning_rate"):
+            assert a[term] == pytest.approx(b[term], rel=1e-3), term
+    assert mine[-1]["eval_loss"] == pytest.approx(theirs[-1]["eval_loss"], rel=1e-3)
+
+    last = tmp_path / "two" / "checkpoint-3"
+    assert fault(last) is None
+    assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(json.loads((last / SEAL).read_text()))
