@@ -44,6 +44,7 @@ MDM: list[dict[str, Any]] = [
 
 
 def key_of(row: dict[str, Any]) -> tuple:
+    """What makes two rows the same measurement."""
     return tuple(row[name] for name in ("model", "subgoals", "num", "sampler", "steps", "temperature", "seed"))
 
 

@@ -29,7 +29,7 @@ from rich.table import Table
 from torch import Tensor
 
 from flexmdm import FlexMDMInterpolant, InterpolantSample, Ragged
-from flexmdm.backbones.attention import Layout, rotate
+from flexmdm.backbones.attention import Layout
 from flexmdm.backbones.dit import DiT
 from flexmdm.tasks.maze import MazeTask
 from flexmdm.training.collation import Collator
@@ -61,6 +61,7 @@ def paragraph_batch(size: int) -> tuple[str, InterpolantSample, int]:
 
 
 def packed_pass(network: DiT, sample: InterpolantSample) -> tuple[Tensor, Tensor]:
+    """As in training."""
     canvas = sample.canvas
     return network(
         canvas.tokens.values, canvas.lengths, canvas.given.values, canvas.open_gaps.values, sample.alpha.float()
@@ -94,6 +95,7 @@ def padded_pass(network: DiT, sample: InterpolantSample) -> tuple[Tensor, Tensor
 
 
 def forward_backward(network: DiT, run: Callable, sample: InterpolantSample) -> float:
+    """Seconds of one pass with gradients."""
     network.zero_grad()
     start = time.perf_counter()
     logits, insertions = run(network, sample)
@@ -121,6 +123,7 @@ def matrix_peak() -> float:
 
 
 def measure(name: str, sample: InterpolantSample, vocab: int, repeats: int, compiled: bool) -> dict[str, float | str]:
+    """Packed, padded and bare matrix products in turns, on one batch."""
     torch.manual_seed(0)
     network = DiT(vocab, dropout=0.0)
     for parameter in network.parameters():

@@ -18,20 +18,26 @@ A trap with no test yet says what it waits for. The test below makes sure that e
 | mask or pad token predicted as output | generation/test_generate.py::test_no_mask_or_pad_token_is_ever_in_the_output |
 | | generation/test_decoding.py::test_a_token_of_probability_0_is_never_drawn |
 | | test_oracle.py::test_the_mask_is_never_predicted |
+| | backbones/test_denoiser.py::test_a_mask_id_inside_the_vocabulary_is_never_predicted |
 | Poisson over batch x length x vocabulary where one Bernoulli and one categorical do | generation/test_samplers.py::test_a_step_draws_a_few_numbers_per_mask_and_gap_whatever_the_vocabulary |
 | logits for positions that nobody reads | generation/test_generate.py::test_nothing_finished_is_asked_about_again |
+| | backbones/test_dit.py::test_linear_layers_see_no_padding_and_the_token_head_sees_masks_only |
 | canvas always max_length wide | generation/test_generate.py::test_a_canvas_is_not_as_wide_as_max_length |
-| EMA weights lost on resume | waits for: training |
+| EMA weights lost on resume | training/test_run.py::test_the_average_survives_a_resume |
 | schedule used for sampling differs from the one trained with | generation/test_generate.py::test_schedules_stored_with_the_denoiser_are_used_and_can_be_overruled |
 | | test_interpolants.py::test_an_interpolant_survives_json |
-| ... stored in the checkpoint | waits for: training |
-| time embedding of [0, 1] left unscaled | waits for: backbones |
-| insertion head initialised to predict hundreds of tokens per gap | waits for: backbones |
-| AdaLN by forward hooks with hidden state (breaks gradient checkpointing) | waits for: backbones |
+| ... stored in the checkpoint | training/test_run.py::test_the_schedules_of_a_run_are_those_that_generation_uses |
+| time embedding of [0, 1] left unscaled | backbones/test_dit.py::test_nearby_alphas_are_told_apart |
+| insertion head initialised to predict hundreds of tokens per gap | backbones/test_dit.py::test_before_training_every_open_gap_is_expected_to_miss_what_it_was_told |
+| AdaLN by forward hooks with hidden state (breaks gradient checkpointing) | backbones/test_dit.py::test_the_clock_reaches_the_blocks_without_hooks_or_hidden_state |
+| | backbones/test_dit.py::test_gradient_checkpointing_changes_nothing |
+| | backbones/test_model.py::test_gradient_checkpointing_is_reached_from_hugging_face_and_changes_nothing |
 | a padded batch giving other results than a single sequence | generation/test_generate.py::test_batch_size_makes_no_difference |
 | | generation/test_generate.py::test_the_company_of_other_sequences_makes_no_difference |
 | | test_objective.py::test_the_loss_of_a_sequence_does_not_depend_on_its_batch |
-| ... in the network | waits for: backbones |
+| ... in the network | backbones/test_dit.py::test_a_sequence_gets_the_same_answer_alone_and_in_a_batch |
+| | backbones/test_dit.py::test_packed_and_padded_are_the_same_network |
+| | backbones/test_dit.py::test_gradients_add_up_over_the_sequences_and_are_those_of_the_padded_network |
 | float32 Gumbel/categorical sampling quietly lowering the temperature | generation/test_decoding.py::test_a_token_of_probability_one_in_a_billion_is_drawn_in_its_interval |
 | | generation/test_decoding.py::test_a_hundred_thousand_rare_tokens_keep_their_mass |
 | a prompt's gap mask that does not shift as tokens are inserted | generation/test_generate.py::test_open_gaps_move_with_the_tokens_around_them |

@@ -112,6 +112,14 @@ def test_a_finished_run_goes_on_when_steps_are_raised_as_if_it_had_never_ended(c
     assert RunConfig.read(copy).recipe.steps == 8
 
 
+def test_a_trapezoid_is_made_longer_as_if_it_had_been_meant_so(tiny, tmp_path, same):
+    for name, steps in (("short", 6), ("long", 10)):
+        train(tiny(steps=steps, schedule="trapezoid"), tmp_path / name, device="cpu")
+    shutil.rmtree(tmp_path / "short" / "checkpoint-6")  # there the learning rate had begun to fall
+    train(tiny(steps=10, schedule="trapezoid"), tmp_path / "short", resume=True, device="cpu")
+    assert same(*(state_of(tmp_path / name / "checkpoint-10") for name in ("short", "long")))
+
+
 def test_the_average_survives_a_resume(copy, longer, tiny, same):
     before = load_file(copy / "checkpoint-6" / "ema.safetensors")
     live = load_file(copy / "checkpoint-6" / "model.safetensors")
@@ -436,12 +444,14 @@ def test_two_processes_train_what_one_does_with_twice_the_passes(tiny, tmp_path,
     config = tiny(steps=3, batch_size=8, dropout=0.0, eval_every=3)
     script = tmp_path / "each.py"
     script.write_text(EACH_PROCESS)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
-    both = subprocess.run(
-        [*launch, str(script), json.dumps(config.to_dict()), str(tmp_path / "two")],
-        env=ONE_THREAD, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert both.returncode == 0, both.stderr
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, str(script), json.dumps(config.to_dict()), str(tmp_path / "two")]
+    with subprocess.Popen(command, env=ONE_THREAD, stderr=subprocess.PIPE, text=True) as both:
+        try:
+            _, errors = both.communicate(timeout=300)
+        finally:
+            both.terminate()  # if it hangs: torchrun ends its processes
+    assert both.returncode == 0, errors
     first, second = (torch.load(tmp_path / "two" / f"of-{rank}.pt", weights_only=True) for rank in (0, 1))
     assert same(dict(first), dict(second))
 

@@ -72,6 +72,12 @@ def test_the_learning_rate_warms_up_and_stays(trainer):
     assert watch.of("learning_rate") == pytest.approx([0.0, 0.125, 0.25, 0.375, 0.5, 0.5])
 
 
+def test_a_trapezoid_stays_and_falls_over_its_last_fifth(trainer):
+    watch = Watch()
+    trainer(watch, steps=10, warmup=2, schedule="trapezoid", learning_rate=0.5).train()
+    assert watch.of("learning_rate") == pytest.approx([0.0, 0.25, *[0.5] * 6, 0.5, 0.25])
+
+
 def test_the_gradient_is_clipped_and_its_norm_before_that_is_logged(trainer):
     watch = Watch()
     trainer(watch, steps=3, clip=0.01).train()
@@ -183,7 +189,7 @@ def test_only_the_latest_checkpoints_are_kept(trainer):
 @pytest.mark.parametrize(
     ("place", "error"),
     [
-        ("transformers.modeling_utils.safe_save_file", SafetensorError("I/O error: No space left on device (os error 28)")),
+        ("transformers.modeling_utils.safe_save_file", SafetensorError("No space left on device (os error 28)")),
         ("torch.save", RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534")),
         ("flexmdm.training.ema.EMA.save", OSError(28, "No space left on device")),
         ("flexmdm.training.trainer.seal", OSError(28, "No space left on device")),

@@ -81,7 +81,7 @@ class NetworkDenoiser:
         logits, insertions = self.network(
             tokens, canvas.lengths, canvas.given.values, canvas.open_gaps.values, alpha.float()
         )
-        if self.mask_id < self.vocab_size:
+        if 0 <= self.mask_id < self.vocab_size:
             logits = logits.index_fill(1, torch.tensor([self.mask_id], device=logits.device), -torch.inf)
         return Prediction(logits.float().log_softmax(1), gaps_of(canvas.tokens, insertions.float()))
 

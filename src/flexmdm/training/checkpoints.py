@@ -63,6 +63,7 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def step_of(folder: Path) -> int:
+    """How many steps were done when a checkpoint was saved."""
     return int(folder.name.removeprefix(_PREFIX))
 
 

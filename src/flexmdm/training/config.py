@@ -33,8 +33,8 @@ class Recipe:
         batch_size, accumulation: sequences per device and pass, and passes per step.
         optimizer: ``adamw``, or ``muon`` for the matrices of the blocks with AdamW for the rest.
         learning_rate, weight_decay, beta2, clip: of the optimizer; ``clip`` bounds the norm of the gradient.
-        warmup, schedule: steps of warm-up; then ``cosine`` to zero, ``constant``, or ``trapezoid``: constant, and over the
-            last fifth of the steps to zero, so that a run can be made longer as long as that has not begun.
+        warmup, schedule: steps of warm-up; then ``cosine`` to zero, ``constant``, or ``trapezoid``: constant, and over
+            the last fifth of the steps to zero, so that a run can be made longer as long as that has not begun.
         ema: decay of the average of the weights, which starts fast; the average is what is evaluated and kept.
         targets: ``marginalised`` over the embeddings, or ``sampled``.
         seed: of initialisation, order, templates, times and states.

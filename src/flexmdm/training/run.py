@@ -155,7 +155,7 @@ def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
         source = checkpoint
     elif not (folder / "config.json").is_file():
         raise ValueError(f"{folder} is not a run: it has no config.json beside its weights")
-    model = FlexMDMModel.from_pretrained(source)
+    model = FlexMDMModel.from_pretrained(source, dtype=torch.float32)
     if source != folder:
         average = EMA(model, decay=0.0)
         average.load(source)

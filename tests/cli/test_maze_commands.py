@@ -1,0 +1,179 @@
+"""The maze from the command line: train, go on, measure, plan, and every way to get it wrong."""
+
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from flexmdm.cli import entry, main
+from flexmdm.tasks.maze import Maze
+
+runner = CliRunner()
+TINY = [
+    "train", "--task", "maze", "--size", "7", "--subgoals", "2-4", "--hidden", "16", "--layers", "1", "--heads", "2",
+    "--dropout", "0", "--batch-size", "8", "--device", "cpu",
+]  # fmt: skip
+
+
+def command(monkeypatch, capsys, *arguments):
+    """Run the program as the shell would; what it printed to stdout and stderr, and its exit code."""
+    monkeypatch.setattr(sys, "argv", ["flexmdm", *map(str, arguments)])
+    monkeypatch.delenv("FLEXMDM_DEBUG", raising=False)
+    code = 0
+    try:
+        main()
+    except SystemExit as exit:
+        code = exit.code
+    printed = capsys.readouterr()
+    return " ".join(printed.out.split()), " ".join(printed.err.split()), code
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A FlexMDM run of four steps."""
+    folder = tmp_path_factory.mktemp("runs") / "maze7"
+    result = runner.invoke(entry.app, [*TINY, "--steps", "4", "--save-every", "2", "--out", str(folder)])
+    assert result.exit_code == 0, result.output + str(result.exception)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mdm(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "mdm7"
+    result = runner.invoke(entry.app, [*TINY, "--steps", "2", "--model", "mdm", "--out", str(folder)])
+    assert result.exit_code == 0, result.output + str(result.exception)
+    return folder
+
+
+def test_a_run_leaves_weights_a_log_and_a_picture(run):
+    for name in ("config.json", "model.safetensors", "run.json", "log.jsonl", "loss.png"):
+        assert (run / name).stat().st_size > 0
+    assert not list(run.rglob("*.bin"))
+
+
+@pytest.mark.parametrize("which", ["run", "mdm"])
+def test_eval_gives_success_with_its_interval_and_its_price(which, request, tmp_path, monkeypatch, capsys):
+    folder = request.getfixturevalue(which)
+    file = tmp_path / "score.json"
+    out, err, code = command(monkeypatch, capsys, "eval", folder, "--subgoals", "3", "--num", "5", "--json", file)
+    assert code == 0, err
+    assert "success" in out
+    score = json.loads(file.read_text())
+    assert score["num"] == 5 and score["subgoals"] == 3
+    assert 0 <= score["low"] <= score["success"] <= score["high"] <= 1
+    assert score["evaluations"] > 0 and score["seconds"] > 0
+
+
+def test_eval_of_several_numbers_of_subgoals_is_a_list(run, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "scores.json"
+    arguments = ["eval", run, "--subgoals", "2,4", "--num", "3", "--sampler", "tau", "--steps", "4", "--json", file]
+    assert command(monkeypatch, capsys, *arguments)[2] == 0
+    assert [score["subgoals"] for score in json.loads(file.read_text())] == [2, 4]
+
+
+def test_sample_draws_the_path_here_and_as_a_picture(run, tmp_path, monkeypatch, capsys):
+    picture, file = tmp_path / "plan.png", tmp_path / "plan.json"
+    arguments = ["sample", run, "--through", "1,1", "3,3", "5,5", "--output", picture, "--json", file]
+    out, err, code = command(monkeypatch, capsys, *arguments)
+    assert code == 0, err
+    assert "██" in out and "cells;" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    plan = json.loads(file.read_text())
+    assert plan["through"] == [[1, 1], [3, 3], [5, 5]]
+    assert plan["paths"][0]["path"][0] == [1, 1] and plan["paths"][0]["path"][-1] == [5, 5]
+
+
+def test_sample_without_cells_takes_a_held_out_problem(mdm, tmp_path, monkeypatch, capsys):
+    out, err, code = command(monkeypatch, capsys, "sample", mdm, "--num", "2", "-o", tmp_path / "two.png")
+    assert code == 0, err
+    assert out.count("cells;") == 2
+
+
+def test_resume_goes_on_with_the_configuration_of_the_run(run, tmp_path, monkeypatch, capsys):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    out, err, code = command(monkeypatch, capsys, "train", "--out", copy, "--resume", "--steps", "6", "--device", "cpu")
+    assert code == 0, err
+    assert "going on from step 4" in err
+    assert json.loads((copy / "log.jsonl").read_text().splitlines()[-1])["step"] == 6
+
+
+def test_a_dry_run_says_what_it_would_do_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    out, err, code = command(monkeypatch, capsys, *TINY, "--steps", "100", "--dry-run")
+    assert code == 0, err
+    assert "parameters" in out and "100 steps" in out and "first batch" in out
+    assert not list(tmp_path.iterdir())
+
+
+def wall():
+    passable = Maze.division(7).passable
+    return next((r, c) for r in range(1, 6) for c in range(1, 6) if not passable[r, c])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "--task", "maze", "--size", "8", "--out", "x"], ["odd", "8"]),
+        (["train", "--task", "maze", "--size", "3", "--out", "x"], ["at least 5", "3"]),
+        (["train", "--task", "maze", "--subgoals", "1-4", "--out", "x"], ["start and goal", "1-4"]),
+        (["train", "--task", "maze", "--subgoals", "many", "--out", "x"], ["2-12", "many"]),
+        (["train", "--task", "maze", "--model", "gpt", "--out", "x"], ["flexmdm or mdm", "gpt"]),
+        (["train", "--task", "chess", "--out", "x"], ["chess", "maze"]),
+        (["train", "--out", "x"], ["--task maze"]),
+        (["train", "--out", "x", "--resume"], ["not a run"]),
+        (["train", "--task", "maze", "--size", "7", "--hidden", "30", "--out", "x"], ["30", "heads"]),
+        (["train", "--task", "maze", "--size", "7", "--optimizer", "sgd", "--out", "x"], ["adamw", "sgd"]),
+        (["train", "--task", "maze", "--size", "7", "--device", "tpu", "--out", "x"], ["cpu, cuda or mps"]),
+        (["eval", "nowhere"], ["nowhere", "not a run"]),
+        (["eval"], ["--pretrained"]),
+        (["eval", "--pretrained", "maze99"], ["maze99", "there are"]),
+    ],
+)
+def test_bad_input_is_said_in_one_line_and_nothing_is_written(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    _, err, code = command(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert all(word in err for word in words), err
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (["1,1", wall()], ["wall", "nearest open cell"]),
+        (["1,1", "9,9"], ["outside", "nearest open cell"]),
+        (["1,1"], ["at least two"]),
+        (["1,1", "1,1"], ["twice"]),
+        (["1,1", "five"], ["row,column", "five"]),
+    ],
+)
+def test_cells_that_cannot_be_connected_are_named(cells, words, run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    cells = [cell if isinstance(cell, str) else f"{cell[0]},{cell[1]}" for cell in cells]
+    _, err, code = command(monkeypatch, capsys, "sample", run, "--through", *cells)
+    assert code == 2
+    assert all(word in err for word in words), err
+    assert not list(tmp_path.iterdir())
+
+
+def test_more_subgoals_than_any_path_has_cells(run, monkeypatch, capsys):
+    _, err, code = command(monkeypatch, capsys, "eval", run, "--subgoals", "40", "--num", "2")
+    assert code == 2 and "40 cells" in err and "fewer subgoals" in err
+
+
+def test_resuming_with_another_configuration_names_what_differs(run, monkeypatch, capsys):
+    _, err, code = command(monkeypatch, capsys, "train", "--out", run, "--resume", "--lr", "0.5", "--size", "9")
+    assert code == 2
+    assert "recipe.learning_rate" in err and "task.size" in err
+
+
+def test_an_existing_run_is_not_overwritten(run, monkeypatch, capsys):
+    before = (run / "model.safetensors").read_bytes()
+    _, err, code = command(monkeypatch, capsys, *TINY, "--steps", "2", "--out", run)
+    assert code == 2 and "--resume" in err
+    assert (run / "model.safetensors").read_bytes() == before
