@@ -31,7 +31,7 @@ def test_every_function_named_in_the_paper_map_exists():
     names = re.findall(r"`([a-z_]+)\.([A-Za-z_]+)(?:\.\w+)?`", PAPER)
     assert len(names) > 10
     for module, name in names:
-        homes = [f"flexmdm.{module}", f"flexmdm.generation.{module}"]
+        homes = [f"flexmdm.{room}{module}" for room in ("", "generation.", "backbones.", "training.")]
         found = [home for home in homes if importlib.util.find_spec(home) and _has(home, name)]
         assert found, f"{module}.{name}"
 

@@ -341,6 +341,18 @@ class Canvas:
         )
 
 
+def runs_of_masks(canvas: Canvas) -> tuple[Tensor, Tensor]:
+    """For each gap its run ``[N + B]``, and for each run its sequence ``[R]``.
+
+    Two gaps belong to one run if only free masks lie between them: inserting in either gives the same state.
+    """
+    gaps = canvas.open_gaps
+    first = gaps.columns == 0
+    starts = torch.ones_like(first)
+    starts[~first] = ~(canvas.is_mask & ~canvas.given.values)
+    return starts.long().cumsum(0) - 1, gaps.rows[starts]
+
+
 def _appearances(labels: Tensor) -> tuple[Tensor, Tensor]:
     """Where each different label of ``[B]`` appears first, in order, and ``[B]`` which of them each one is."""
     values, which = torch.unique(labels, return_inverse=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flexmdm.alignment import Alignment, align
 from flexmdm.backbones.denoiser import Denoiser, Prediction, predict
-from flexmdm.canvas import Canvas, Role, Template
+from flexmdm.canvas import Canvas, Role, Template, runs_of_masks
 from flexmdm.interpolants import FlexMDMInterpolant, InterpolantSample, assemble
 from flexmdm.quadrature import gauss_legendre
 from flexmdm.randomness import stream, uniform
@@ -200,7 +200,7 @@ def _divergence(
     unmasking = torch.zeros(len(canvas), dtype=torch.float64, device=canvas.device)
     unmasking.index_add_(0, canvas.tokens.rows[masks], kl)
 
-    runs, rows = _runs_of_masks(canvas)
+    runs, rows = runs_of_masks(canvas)
     open_gaps = canvas.open_gaps.values
     total = torch.zeros(len(rows), dtype=torch.float64, device=canvas.device)
     g = total.index_add(0, runs, torch.where(open_gaps, prediction.insertions.values.double(), 0.0))
@@ -211,18 +211,6 @@ def _divergence(
     return _times_hazard(interpolant.unmasking.hazard(t), unmasking) + _times_hazard(
         interpolant.insertion.hazard(t), insertion
     )
-
-
-def _runs_of_masks(canvas: Canvas) -> tuple[Tensor, Tensor]:
-    """For each gap its run ``[N + B]``, and for each run its sequence ``[R]``.
-
-    Two gaps belong to one run if only free masks lie between them: inserting in either gives the same state.
-    """
-    gaps = canvas.open_gaps
-    first = gaps.columns == 0
-    starts = torch.ones_like(first)
-    starts[~first] = ~(canvas.is_mask & ~canvas.given.values)
-    return starts.long().cumsum(0) - 1, gaps.rows[starts]
 
 
 def _enumerated(

@@ -115,9 +115,9 @@ class StepRandomness:
     sequences: Tensor
     step: int
 
-    def uniform(self, purpose: str, rows: Tensor, slots: Tensor | int = 0) -> Tensor:
-        """Uniform in (0, 1) for each of ``rows`` ``[K]`` and ``slots`` ``[K]``."""
-        where = (self.sequences[rows], self.step, stream(purpose), slots)
+    def uniform(self, purpose: str, rows: Tensor, *slots: Tensor | int) -> Tensor:
+        """Uniform in (0, 1) for each of ``rows`` ``[K]`` and ``slots`` ``[K]``, one or several."""
+        where = (self.sequences[rows], self.step, stream(purpose), *(slots or (0,)))
         return uniform(self.seed, *where, device=self.sequences.device)
 
     def poisson(self, purpose: str, rate: Tensor, rows: Tensor, slots: Tensor | int = 0) -> Tensor:

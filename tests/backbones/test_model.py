@@ -103,6 +103,8 @@ def test_what_a_checkpoint_lacks_starts_as_in_a_new_network(randomised, tmp_path
     assert all(torch.equal(p, grown.state_dict()[name]) for name, p in mdm.state_dict().items())
     insertions = grown(TOKENS, LENGTHS).insertions
     torch.testing.assert_close(insertions, torch.full_like(insertions, 3.0))
+    first = grown.network.insertion_head.mlp[0].weight  # memory that nobody wrote to may well be all zeros
+    assert 0.05 < first.std().item() < 0.5
 
 
 # Configurations -------------------------------------------------------------------------------------------------------

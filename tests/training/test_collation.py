@@ -87,6 +87,19 @@ def test_an_example_seen_again_has_another_state_and_another_template():
     assert a.sample.template.roles.tolist() != b.sample.template.roles.tolist()
 
 
+def test_a_state_belongs_to_its_number_and_not_to_its_place_in_the_batch():
+    numbers = torch.tensor([5, 6, 7, 8, 9, 10, 11, 12])
+    sample = collator(seed=3)(numbers.tolist()).sample
+    draw = lambda *names: FlexMDMInterpolant().sample(sample.x1, sample.t, sample.template, 3, MASK, *names)  # noqa: E731
+    assert sample.canvas.tokens.tolist() == draw(numbers).canvas.tokens.tolist()
+    assert sample.canvas.tokens.tolist() != draw().canvas.tokens.tolist()
+
+
+def test_every_batch_has_times_of_its_own():
+    times = [tuple(collator()(range(start, start + 8)).sample.t.tolist()) for start in range(0, 80, 8)]
+    assert len(set(sum(times, ()))) == 80
+
+
 def test_times_are_spread_evenly_over_a_batch():
     count = 64
     t = collator()(range(count)).sample.t

@@ -55,6 +55,12 @@ def longer(tiny, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(autouse=True)
+def no_curves(monkeypatch):
+    """They take longer than the training; the two runs above have them."""
+    monkeypatch.setattr(module, "draw_curves", lambda logs, file: None)
+
+
 @pytest.fixture
 def copy(finished, tmp_path):
     """The run of six steps: to do anything with."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +38,7 @@ class Layout:
         offsets: ``[B + 1]``, where each sequence starts; the last is R.
         longest: the longest sequence.
         buckets: for attention by SDPA; ``None`` where `attend` takes the kernel for variable lengths.
-        back: ``[R]``, where each row is among the places of all buckets, one bucket after the other.
+        back: ``[R]``, where each row is among the places of all buckets, one bucket after the other (unused without).
 
     >>> layout = Layout.of(torch.tensor([3, 1, 3]))
     >>> layout.position.tolist(), [bucket.shape for bucket in layout.buckets]
@@ -49,7 +50,7 @@ class Layout:
     offsets: Tensor
     longest: int
     buckets: list[Bucket] | None
-    back: Tensor | None
+    back: Tensor
 
     @classmethod
     def of(cls, lengths: Tensor, varlen: bool = False) -> Layout:
@@ -62,7 +63,7 @@ class Layout:
         position = torch.arange(total, device=device) - offsets[sequence]
         longest = max(sizes, default=0)
         if varlen:
-            return cls(sequence, position, offsets, longest, None, None)
+            return cls(sequence, position, offsets, longest, None, position)
         buckets, back = _buckets(sizes, offsets, total)
         return cls(sequence, position, offsets, longest, buckets, back)
 
@@ -128,7 +129,8 @@ def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
     bounds = layout.offsets.to(torch.int32)
-    return varlen_attn(q, k, v.contiguous(), bounds, bounds, layout.longest, layout.longest).flatten(1)
+    mixed = varlen_attn(q, k, v.contiguous(), bounds, bounds, layout.longest, layout.longest)
+    return cast(Tensor, mixed).flatten(1)
 
 
 def prefers_varlen(device: torch.device, dtype: torch.dtype) -> bool:

@@ -32,7 +32,7 @@ class Clock(nn.Module):
     def forward(self, alpha: Tensor) -> Tensor:
         wave = torch.arange(_CLOCK_WAVES, device=alpha.device, dtype=torch.float32) / _CLOCK_WAVES
         angle = _CLOCK_SCALE * alpha.float()[:, None] * torch.exp(-math.log(10_000.0) * wave)
-        return self.mlp(torch.cat([angle.cos(), angle.sin()], 1).to(self.mlp[0].weight.dtype))
+        return self.mlp(torch.cat([angle.cos(), angle.sin()], 1).to(next(self.mlp.parameters()).dtype))
 
 
 class Block(nn.Module):
@@ -145,7 +145,7 @@ class DiT(nn.Module):
         elif isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
         else:
-            nn.init.normal_(layer.weight, std=0.02)
+            nn.init.normal_(layer.weight, std=_EMBEDDING_SCALE)
         if isinstance(layer, nn.Linear) and layer.bias is not None:
             nn.init.zeros_(layer.bias)
 

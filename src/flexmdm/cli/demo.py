@@ -51,7 +51,9 @@ def maze(
     from flexmdm.demos import maze as demo
 
     low, high = _span(subgoals) or (2, 6)
-    demo.run(output, minutes, size, (low, high), num, seed, json, steps)
+    demo.run(
+        output=output, minutes=minutes, size=size, subgoals=(low, high), num=num, seed=seed, json=json, steps=steps
+    )
 
 
 @app.command(epilog=ORACLE_EXAMPLES)

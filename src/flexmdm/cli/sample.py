@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,7 +26,7 @@ def sample(
     num: Annotated[int, typer.Option(min=1, help="How many paths.")] = 1,
     sampler: Annotated[str | None, typer.Option(help="tau, adaptive, spaced. [default: spaced]")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of the sampler.")] = None,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most probable token.")] = 1.0,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most probable token.")] = 0.0,
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture.", dir_okay=False)] = Path("path.png"),
     json: Annotated[Path | None, typer.Option(help="Also write the paths to this file.", dir_okay=False)] = None,
     seed: Annotated[int, typer.Option(help="Seed of generation.")] = 0,
@@ -43,7 +43,7 @@ def sample(
 
     task, model = load_named(Path(run) if run else None, pretrained, device)
     wanted = [_cell(text) for text in [*(through or []), *extra]]
-    options = {"sampler": sampler, "steps": steps, "temperature": temperature, "seed": seed}
+    options: dict[str, Any] = {"sampler": sampler, "steps": steps, "temperature": temperature, "seed": seed}
     report.sample(task, model, wanted, num, output, json, **options)
 
 

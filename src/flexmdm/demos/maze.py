@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json as json_format
-import os
 import platform
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,10 +15,11 @@ from typing import Any
 import torch
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from flexmdm.demos.page import NAMES, Contender, Story, page_of
+from flexmdm.demos.race import race
 from flexmdm.demos.svg import Growth, filled, grown
 from flexmdm.generation import generate
 from flexmdm.tasks.maze import MazeTask
@@ -31,15 +28,21 @@ from flexmdm.training.config import Network, Recipe, RunConfig
 from flexmdm.training.progress import LOG_FILE, read_log
 from flexmdm.training.run import load
 
-NETWORK = Network(hidden=128, layers=4, heads=4, condition=128, dropout=0.0)
+NETWORK = Network(hidden=128, layers=3, heads=4, condition=128, dropout=0.0)
 RECIPE = Recipe(
-    batch_size=64, learning_rate=2e-3, beta2=0.99, warmup=100, ema=0.995, eval_size=192, keep=1, log_every=10
+    batch_size=128,
+    optimizer="muon",
+    learning_rate=7e-3,
+    beta2=0.99,
+    warmup=100,
+    ema=0.995,
+    eval_size=256,
+    keep=1,
+    log_every=10,
 )
+SAMPLER_STEPS = 64  # of both models
 TEMPERATURES = {"flexmdm": (1.0,), "mdm": (1.0, 0.0)}  # the better one counts
-MDM_STEPS = 64
-RESULTS_FILE, PAGE_FILE, CONFIG_FILE = "results.json", "index.html", "recipe.toml"
-_TAIL = 15  # lines of a failed run that are shown
-_POLL, _LINE_EVERY = 0.25, 20.0  # seconds between looks at the runs, and between lines where there is no terminal
+RESULTS_FILE, PAGE_FILE, CONFIG_FILE, RUNS = "results.json", "index.html", "recipe.toml", "runs"
 
 
 def run(
@@ -73,21 +76,19 @@ def run(
     make_room(output, config)
     if json is not None:
         json.parent.mkdir(parents=True, exist_ok=True)
-    trained = train_both(output, config, minutes, steps, console)
+    train_both(output, config, minutes, steps, console)
     timings = {"training": time.monotonic() - began}
-    contenders, choices = [], {}
-    for model in NAMES:
-        contender, choices[model] = measure(output / "runs" / model, trained[model], counts, num, seed, console)
-        contenders.append(contender)
+    measured = [measure(output / RUNS / model, counts, num, seed, console) for model in NAMES]
+    contenders = [contender for contender, _ in measured]
     timings["evaluation"] = time.monotonic() - began - timings["training"]
     console.print(table_of(contenders, size))
     story = tell(output, config, contenders, minutes, steps, seed)
     (output / PAGE_FILE).write_text(page_of(story), encoding="utf-8")
     timings["all"] = time.monotonic() - began
-    report = report_of(config, contenders, choices, story, timings)
+    report = report_of(config, measured, story, timings)
     for file in (output / RESULTS_FILE, *([json] if json else [])):
         file.write_text(json_format.dumps(report, indent=2) + "\n")
-    console.print(f"All in {timings['all'] / 60:.1f} minutes. The figures are in {output / RESULTS_FILE}, and the page:")
+    console.print(f"Done in {timings['all'] / 60:.1f} minutes. All figures are in {output / RESULTS_FILE}; look at")
     console.print(f"  {(output / PAGE_FILE).resolve().as_uri()}", soft_wrap=True, highlight=False)
 
 
@@ -100,15 +101,16 @@ def config_of(size: int, subgoals: tuple[int, int], seed: int) -> RunConfig:
 
 
 def make_room(output: Path, config: RunConfig) -> None:
-    """A folder for the demo, with what an earlier demo left there removed; anything else is left alone, by an error."""
-    mine = [output / name for name in (RESULTS_FILE, PAGE_FILE, CONFIG_FILE, "runs")]
-    found = [path for path in mine if path.exists()]
+    """A folder for the demo, without what an earlier demo left there; whatever else is in its way is an error."""
+    runs = [output / RUNS / model for model in NAMES]
+    mine = [output / name for name in (RESULTS_FILE, PAGE_FILE, CONFIG_FILE)]
+    found = [path for path in (*mine, *runs, *(folder.with_suffix(".txt") for folder in runs)) if path.exists()]
     if found and not _is_demo(output):
         raise ValueError(f"{found[0]} is not from an earlier demo and would be overwritten: choose another --output")
-    for path in found:
+    (output / RUNS).mkdir(parents=True, exist_ok=True)
+    (output / RESULTS_FILE).write_text('{"demo": "maze"}\n')  # so that it is known as a demo whenever it is interrupted
+    for path in found[1:]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    (output / "runs").mkdir(parents=True)
-    (output / RESULTS_FILE).write_text('{"demo": "maze"}\n')  # also after an interruption it is known as a demo
     (output / CONFIG_FILE).write_text(toml_of(config))
 
 
@@ -129,157 +131,39 @@ def toml_of(config: RunConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-# Training -------------------------------------------------------------------------------------------------------------
+# The work -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Child:
-    """One training process, and how far its log says it is."""
-
-    model: str
-    folder: Path
-    process: subprocess.Popen
-    planned: int | None = None
-    log: list[dict[str, float]] = field(default_factory=list)
-    heard: float = 0.0
-
-    @property
-    def messages(self) -> Path:
-        return self.folder.with_suffix(".txt")
-
-    def look(self) -> None:
-        """Read the run's folder again."""
-        if self.planned is None and (self.folder / "run.json").is_file():
-            self.planned = _planned(self.folder)
-        log = [line for line in read_log(self.folder / LOG_FILE) if "loss" in line]
-        if len(log) > len(self.log):
-            self.log, self.heard = log, time.monotonic()
-
-    @property
-    def done(self) -> float:
-        """Share of the planned steps."""
-        return self.log[-1]["step"] / self.planned if self.log and self.planned else 0.0
-
-    @property
-    def figures(self) -> str:
-        """Loss, speed and time left."""
-        if not self.log:
-            return "getting ready"
-        line = self.log[-1]
-        left = max(line["seconds"] * (1 / self.done - 1) - (time.monotonic() - self.heard), 0)
-        return (
-            f"loss {line['loss']:6.2f}  {line['tokens_per_second']:6,.0f} tokens/s  "
-            + (f"{left // 60:.0f}:{left % 60:02.0f} left" if self.process.poll() is None else "done")
-        )
-
-
-def train_both(
-    output: Path, config: RunConfig, minutes: float, steps: int | None, console: Console
-) -> dict[str, list[dict[str, float]]]:
-    """Train each model in a process of its own, side by side; what they logged."""
+def train_both(output: Path, config: RunConfig, minutes: float, steps: int | None, console: Console) -> None:
+    """Train FlexMDM and MDM side by side."""
     length = ["--minutes", f"{minutes:g}"] if steps is None else ["--steps", str(steps)]
-    console.print(
-        f"Training FlexMDM and MDM on a {config.task['size']} x {config.task['size']} maze, "
-        + (f"{minutes:g} minutes" if steps is None else f"{steps} steps")
-        + ", side by side, one CPU core each"
+    told = f"{minutes:g} minutes" if steps is None else f"{steps} steps"
+    size = config.task["size"]
+    console.print(f"Training FlexMDM and MDM on a {size} x {size} maze: {told}, side by side, one CPU core each")
+    race(
+        folders={NAMES[model]: output / RUNS / model for model in NAMES},
+        arguments={
+            NAMES[model]: ["--config", str(output / CONFIG_FILE), "--model", model, "--device", "cpu", *length]
+            for model in NAMES
+        },
+        console=console,
+        seconds=60 * minutes if steps is None else None,
     )
-    with children(output, length) as both, bars_of(console, both) as bars:
-        said = time.monotonic()
-        while any(child.process.poll() is None for child in both):
-            time.sleep(_POLL)
-            for child in both:
-                child.look()
-                if child.process.poll():
-                    raise ChildProcessError(_complaint(child, console))
-                bars.update(TaskID(both.index(child)), completed=child.done, figures=child.figures)
-            if not console.is_terminal and time.monotonic() - said > _LINE_EVERY:
-                said = time.monotonic()
-                for child in both:
-                    console.print(f"{NAMES[child.model]:8} {child.done:4.0%}  {child.figures}", highlight=False)
-        for child in both:
-            child.look()
-            if child.process.poll():
-                raise ChildProcessError(_complaint(child, console))
-            bars.update(TaskID(both.index(child)), completed=1.0, figures=child.figures)
-    return {child.model: read_log(child.folder / LOG_FILE) for child in both}
-
-
-@contextmanager
-def children(output: Path, length: Sequence[str]) -> Iterator[list[Child]]:
-    """Both processes; whatever happens, none outlives this."""
-    started: list[Child] = []
-    try:
-        for model in NAMES:
-            folder = output / "runs" / model
-            command = [sys.executable, "-c", "from flexmdm.cli import main; main()", "train", "--device", "cpu"]
-            command += ["--config", str(output / CONFIG_FILE), "--model", model, "--out", str(folder), *length]
-            with folder.with_suffix(".txt").open("w") as messages:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=messages,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "120"},
-                )
-            started.append(Child(model, folder, process))
-        yield started
-    finally:
-        for child in started:
-            child.process.terminate()  # no harm where it has ended
-        for child in started:
-            try:
-                child.process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                child.process.kill()
-                child.process.wait()
-
-
-@contextmanager
-def bars_of(console: Console, both: Sequence[Child]) -> Iterator[Progress]:
-    """Two bars, live on a terminal."""
-    columns = (TextColumn("[bold]{task.description:8}"), BarColumn(bar_width=24), TextColumn("{task.fields[figures]}"))
-    bars = Progress(*columns, console=console, disable=not console.is_terminal)
-    for child in both:
-        bars.add_task(NAMES[child.model], total=1.0, figures="starting")
-    with bars:
-        yield bars
-
-
-def _complaint(child: Child, console: Console) -> str:
-    """Show the end of what a failed run said; a sentence about it."""
-    lines = child.messages.read_text(errors="replace").splitlines()
-    console.print(*lines[-_TAIL:], sep="\n", markup=False, highlight=False, soft_wrap=True)
-    return (
-        f"training {NAMES[child.model]} failed with exit code {child.process.returncode}; "
-        f"its last words are above, all of them in {child.messages}"
-    )
-
-
-def _planned(folder: Path) -> int | None:
-    try:
-        return RunConfig.read(folder).recipe.steps
-    except ValueError:  # it is being written
-        return None
-
-
-# Measuring ------------------------------------------------------------------------------------------------------------
 
 
 def measure(
-    folder: Path, log: Sequence[dict[str, float]], counts: Sequence[int], num: int, seed: int, console: Console
+    folder: Path, counts: Sequence[int], num: int, seed: int, console: Console
 ) -> tuple[Contender, dict[float, float]]:
     """Let a run plan through held-out problems at each of its temperatures; the best, and the success of all."""
     task, model = load(folder)
-    denoiser = model.denoiser()
+    denoiser, log = model.denoiser(), read_log(folder / LOG_FILE)
     tried: dict[float, list[Plans]] = {}
-    temperatures = TEMPERATURES[task.model]
-    options = {"steps": MDM_STEPS} if task.model == "mdm" else {}
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
-        bar = bars.add_task(f"{NAMES[task.model]} plans", total=len(temperatures) * len(counts) * num)
-        for temperature in temperatures:
+        bar = bars.add_task(f"{NAMES[task.model]} plans", total=len(TEMPERATURES[task.model]) * len(counts) * num)
+        for temperature in TEMPERATURES[task.model]:
             tried[temperature] = []
             for count in counts:
-                plans = plan(task, denoiser, count, num, seed=seed, temperature=temperature, **options)
+                plans = plan(task, denoiser, count, num, steps=SAMPLER_STEPS, seed=seed, temperature=temperature)
                 tried[temperature].append(plans)
                 bars.advance(bar, num)
     success = {t: sum(int(p.success.sum()) for p in plans) / (num * len(counts)) for t, plans in tried.items()}
@@ -298,10 +182,10 @@ def measure(
 
 def _sampler(model: str, best: float, success: dict[float, float]) -> str:
     if model == "flexmdm":
-        return "its default sampler, spaced, at temperature 1"
+        return f"spaced, {SAMPLER_STEPS} steps, temperature {best:g}"
     others = ", ".join(f"{success[t]:.1%} at temperature {t:g}" for t in success if t != best)
     return (
-        f"adaptive, the most confident masks first, {MDM_STEPS} steps, temperature {best:g}, "
+        f"adaptive, the most confident masks first, {SAMPLER_STEPS} steps, temperature {best:g}, "
         f"the better of two on these problems ({others})"
     )
 
@@ -362,7 +246,6 @@ def tell(
         held_out=_held_out_lengths(task, [plans.score.subgoals for plans in contenders[0].plans]),
         longest=task.longest_path,
         training_paths=len(task.train),
-        subgoals=task.subgoals,
         minutes=minutes if steps is None else max(c.seconds for c in contenders) / 60,
         facts=facts,
         command=command,
@@ -373,26 +256,29 @@ def growths_of(output: Path, contenders: Sequence[Contender], seed: int) -> dict
     """How both models come to their answers to one problem: one whose path by FlexMDM is long, and right if any is."""
     flex, mdm = contenders
     plans = flex.plans[len(flex.plans) // 2]
-    number = max(range(len(plans.paths)), key=lambda n: (plans.success[n], _is_simple(plans.paths[n]), len(plans.paths[n])))
+    number = max(
+        range(len(plans.paths)), key=lambda n: (plans.success[n], _is_simple(plans.paths[n]), len(plans.paths[n]))
+    )
     problem = plans.problems[number]
-    task, model = load(output / "runs" / "flexmdm")
+    task, model = load(output / RUNS / "flexmdm")
     out = generate(
         model.denoiser(),
         prompts=[task.prompt(problem)],
         max_length=task.max_length,
+        steps=SAMPLER_STEPS,
         seed=seed,
         first_sequence=number,  # the same random numbers, so the same path
         trace=True,
     )
     assert out.trace is not None
     growth = grown(out.trace[0], problem)
-    task, model = load(output / "runs" / "mdm")
+    task, model = load(output / RUNS / "mdm")
     out = generate(
         model.denoiser(),
         prompts=[task.prompt(problem)],
         sampler="adaptive",
         confidence="top_prob",
-        steps=MDM_STEPS,
+        steps=SAMPLER_STEPS,
         temperature=mdm.plans[0].score.temperature,
         seed=seed,
         first_sequence=number,
@@ -421,14 +307,13 @@ def _held_out_lengths(task: MazeTask, counts: Sequence[int]) -> dict[int, float]
 
 def report_of(
     config: RunConfig,
-    contenders: Sequence[Contender],
-    choices: dict[str, dict[float, float]],
+    measured: Sequence[tuple[Contender, dict[float, float]]],
     story: Story,
     timings: dict[str, float],
 ) -> dict[str, Any]:
     """Settings and figures for machines."""
     models = {}
-    for c in contenders:
+    for c, tried in measured:
         held_out = [line for line in c.log if "eval_loss" in line]
         models[c.model] = {
             "success": c.overall.share,
@@ -437,7 +322,7 @@ def report_of(
             "num": c.overall.num,
             "sampler": c.sampler,
             "by_subgoals": [plans.score.to_dict() for plans in c.plans],
-            "success_by_temperature": {f"{t:g}": share for t, share in choices[c.model].items()},
+            "success_by_temperature": {f"{t:g}": share for t, share in tried.items()},
             "training": {
                 "parameters": c.parameters,
                 "steps": c.steps,

@@ -87,7 +87,7 @@ class Story:
         growths: how each came to its answer to one problem, by model.
         held_out: shares of the lengths of the held-out paths that the problems are made from.
         longest: cells of the longest path there is, so masks of an MDM.
-        training_paths, subgoals: what was learned from.
+        training_paths: how many were learned from.
         minutes: of training, each.
         facts: more to know, as names and values.
         command: what made the page.
@@ -99,7 +99,6 @@ class Story:
     held_out: Mapping[int, float]
     longest: int
     training_paths: int
-    subgoals: tuple[int, int]
     minutes: float
     facts: Mapping[str, str]
     command: str

@@ -190,7 +190,8 @@ def _box(box: Box, x: float, y: float, revealed: bool, new: bool) -> str:
     text = _box_text(box) if revealed else ""
     return (
         f'<rect x="{x + 0.9:g}" y="{y + 0.9:g}" width="8.2" height="8.2" rx="1.8" fill="{colour}" stroke="{edge}" '
-        f'stroke-width="0.9"/>' + (f'<text class="number on" x="{x + 5:g}" y="{y + 6.9:g}">{text}</text>' if text else "")
+        f'stroke-width="0.9"/>'
+        + (f'<text class="number on" x="{x + 5:g}" y="{y + 6.9:g}">{text}</text>' if text else "")
     )
 
 
@@ -289,7 +290,9 @@ def length_chart(generated: Sequence[int], held_out: Mapping[int, float], colour
     every = 1 if high - low < 14 else 2 if high - low < 30 else 5
     for n in range(low, high + 1):
         if n % every == 0:
-            parts.append(f'<text class="tick" text-anchor="middle" x="{place(n + 0.5, 0)[0]:.1f}" y="{_HIGH - 24}">{n}</text>')
+            parts.append(
+                f'<text class="tick" text-anchor="middle" x="{place(n + 0.5, 0)[0]:.1f}" y="{_HIGH - 24}">{n}</text>'
+            )
     parts.append(_under("cells of the path"))
     return drawing("".join(parts), _WIDE, _HIGH, label, "chart")
 
@@ -326,7 +329,9 @@ def loss_chart(logs: Mapping[str, Sequence[Mapping[str, float]]], label: str) ->
                 for x, y in (place(*point) for point in held_out)
             ]
     for minutes in _ticks(last, 6):
-        parts.append(f'<text class="tick" text-anchor="middle" x="{place(minutes, low)[0]:.1f}" y="{_HIGH - 24}">{minutes:g}</text>')
+        parts.append(
+            f'<text class="tick" text-anchor="middle" x="{place(minutes, low)[0]:.1f}" y="{_HIGH - 24}">{minutes:g}</text>'
+        )
     parts.append(_under("minutes of training"))
     return drawing("".join(parts), _WIDE, _HIGH, label, "chart")
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from flexmdm.backbones.denoiser import Prediction
-from flexmdm.canvas import Canvas
+from flexmdm.canvas import Canvas, runs_of_masks
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.policies import Policy, entropy, policy_named
 from flexmdm.generation.samplers import Grid, reveal
-from flexmdm.randomness import StepRandomness, poisson_quantile
+from flexmdm.randomness import StepRandomness
 
 _SCREEN = 4.0  # a clean token between two masks stands for this many masks more
 _FINEST = 64  # a crowded step is never shorter than this fraction of a grid step, so that every run ends
@@ -90,7 +90,7 @@ class SpacedSampler:
         ahead = torch.where(complete | revealing, clock, self._next_clock(canvas, prediction, clock))
         boost, memory = _second_order(canvas, prediction, clock, ahead - clock)
         canvas = reveal(canvas, prediction, chosen, self.decoding, rng)
-        canvas = _insert(canvas, prediction, boost * (ahead - clock) / (1 - clock), rng)
+        canvas = _insert(canvas, prediction, (ahead - clock) / (1 - clock), boost, rng)
         return replace(canvas, memory=memory), torch.where(complete, 1.0, ahead)
 
     def _next_clock(self, canvas: Canvas, prediction: Prediction, alpha: Tensor) -> Tensor:
@@ -164,20 +164,31 @@ def _second_order(canvas: Canvas, prediction: Prediction, alpha: Tensor, width: 
     return boost, torch.stack([rate, width], 1) * first[:, None]
 
 
-def _insert(canvas: Canvas, prediction: Prediction, share: Tensor, rng: StepRandomness) -> Canvas:
-    """Insert share * g masks on average in every open gap, ``share`` ``[B]``, within the canvas's ``max_length``.
+def _insert(canvas: Canvas, prediction: Prediction, share: Tensor, boost: Tensor, rng: StepRandomness) -> Canvas:
+    """Insert share * boost * g masks on average in every open gap (both ``[B]``), within the canvas's ``max_length``.
 
-    Poisson counts, but at most one mask in a gap next to a clean token that misses at most one: there the context tells
-    what is missing, and a second mask often leads to a sequence that cannot be.
+    Insertions anywhere in a run of masks lead to the same state, so runs are what counts. If m tokens are missing in a
+    run, each of them is inserted in this step with probability ``share``, independently: a binomial number. m is not
+    known, only its mean; taken as one of the two integers around it, it is right wherever the context tells what is
+    missing, where a Poisson number often leads to a sequence that cannot be.
     """
     gaps = canvas.open_gaps
-    missing = torch.where(gaps.values, prediction.insertions.values.double(), 0.0)
-    clean = (~canvas.is_mask).nonzero().squeeze(1)
-    left = clean + canvas.tokens.rows[clean]  # the gap in front of each clean token; the one behind it is the next
-    single = torch.zeros_like(gaps.values).index_fill(0, torch.cat([left, left + 1]), True) & (missing <= 1)
-    rate = missing * share[gaps.rows]
-    u = rng.uniform("insertion", gaps.rows, gaps.columns)
-    counts = torch.where(single, (u < rate).long(), poisson_quantile(u, rate))
+    missing = torch.where(gaps.values, prediction.insertions.values.double(), 0.0) * boost[gaps.rows]
+    run, rows = runs_of_masks(canvas)  # [N + B], [R]
+    mean = missing.new_zeros(len(rows)).index_add(0, run, missing)
+    index = torch.arange(len(rows), device=canvas.device)
+    number = index - torch.searchsorted(rows, rows)  # of the run in its sequence
+    tokens = torch.floor(mean + rng.uniform("missing", rows, number)).long()  # [R]
+    token = index.repeat_interleave(tokens)  # one row for each missing token
+    place = torch.arange(len(token), device=canvas.device) - (tokens.cumsum(0) - tokens)[token]
+    inserted = rng.uniform("insertion", rows[token], number[token], place) < share[rows[token]]
+    token, place = token[inserted], place[inserted]
+    # Which gap of the run: each in proportion to what it misses.
+    ends = missing.cumsum(0)
+    start = ends[torch.searchsorted(run, index)] - missing[torch.searchsorted(run, index)]
+    at = start[token] + mean[token] * rng.uniform("gap", rows[token], number[token], place)
+    where = torch.searchsorted(ends, at, right=True).clamp(max=len(ends) - 1)
+    counts = torch.zeros_like(gaps.values, dtype=torch.int64).index_add(0, where, torch.ones_like(where))
     return canvas.insert_masks(canvas.within_limit(counts, rng))
 
 

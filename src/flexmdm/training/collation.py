@@ -39,8 +39,8 @@ class Numbers(Dataset):
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, number: int) -> int:
-        return number
+    def __getitem__(self, index: int) -> int:
+        return index
 
 
 @dataclass(frozen=True, eq=False)

@@ -162,7 +162,7 @@ def override(part: Any, changes: dict[str, Any]) -> Any:
     return replace(part, **{key: value for key, value in changes.items() if value is not None})
 
 
-def _build(kind: type, values: dict[str, Any], name: str) -> Any:
+def _build(kind: type[Any], values: dict[str, Any], name: str) -> Any:
     _only(values, {f.name for f in fields(kind)}, name)
     return kind(**values)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class EMA:
         torch._foreach_lerp_(list(self.average.values()), [p.detach() for p in self.live.values()], share)
 
     @contextmanager
-    def applied(self) -> Iterator[None]:
+    def applied(self) -> Generator[None]:
         """Within it the model has the averaged weights."""
         kept = {name: p.detach().clone() for name, p in self.live.items()}
         self.apply()

@@ -29,7 +29,7 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> Any:
         loss = None if closure is None else closure()
         for group in self.param_groups:
-            by_shape: dict[torch.Size, list[nn.Parameter]] = {}
+            by_shape: dict[torch.Size, list[Tensor]] = {}
             for p in group["params"]:
                 if p.grad is not None:
                     by_shape.setdefault(p.shape, []).append(p)
@@ -37,11 +37,11 @@ class Muon(torch.optim.Optimizer):
                 self._step_together(members, shape, group)
         return loss
 
-    def _step_together(self, members: list[nn.Parameter], shape: torch.Size, group: dict[str, Any]) -> None:
+    def _step_together(self, members: list[Tensor], shape: torch.Size, group: dict[str, Any]) -> None:
         for p in members:
             self.state[p].setdefault("momentum", torch.zeros_like(p))
         momenta = [self.state[p]["momentum"] for p in members]
-        gradients = [p.grad for p in members]
+        gradients = [p.grad for p in members if p.grad is not None]
         torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
         ahead = torch.stack(torch._foreach_lerp(gradients, momenta, group["momentum"]))
         rows, columns = shape[0] // group["pieces"], shape[1]

@@ -57,7 +57,7 @@ class LiveProgress(TrainerCallback):
                 f"{self.title} {state.global_step}/{state.max_steps}  {figures}  {left / 60:.0f} min left"
             )
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **_: Any) -> None:
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
         self.bar.console.print(
             f"{self.title} step {state.global_step}: held-out loss {metrics['eval_loss']:.3f} "
             f"(unmasking {metrics['eval_unmasking']:.3f}, insertion {metrics['eval_insertion']:.3f})"

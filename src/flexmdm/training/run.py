@@ -6,6 +6,7 @@ import math
 import os
 import time
 import warnings
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from rich.console import Console
 from rich.markup import escape
+from transformers import TrainerCallback
 from transformers.utils import logging as transformers_logging
 
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
@@ -98,11 +100,11 @@ def train(
     checkpoint = _starting_point(config, folder, resume, console)
     task, model = build(config)
     if minutes is not None and checkpoint is None:
-        steps = steps_within(minutes * 60, config, task, model, processes.device)
+        steps = steps_within(minutes * 60, config, task, model, processes.device or "cpu")
         config = replace(config, recipe=_planned(config.recipe, broadcast_object_list([steps])[0]))
     _describe(config, task, model, console)
     live = LiveProgress(console, config.task["model"])
-    callbacks = [FileLog(folder), live] if processes.is_main_process else []
+    callbacks: list[TrainerCallback] = [FileLog(folder), live] if processes.is_main_process else []
     if minutes is not None:
         callbacks.append(TimeLimit(minutes * 60))
     trainer = FlexMDMTrainer(
@@ -167,10 +169,10 @@ def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
 
 def load_named(folder: Path | None, pretrained: str | None, device: str | None = None) -> tuple[Any, FlexMDMModel]:
     """A run by its folder, or weights that come with the package by their name."""
-    if (folder is None) == (pretrained is None):
-        raise ValueError("give the folder of a run, or --pretrained NAME for weights that come with flexmdm")
-    if pretrained is None:
+    if folder is not None and pretrained is None:
         return load(folder, device)
+    if folder is not None or pretrained is None:
+        raise ValueError("give the folder of a run, or --pretrained NAME for weights that come with flexmdm")
     if not (PRETRAINED / pretrained / WEIGHTS_FILE).is_file():
         known = sorted(f.parent.name for f in PRETRAINED.glob(f"*/{WEIGHTS_FILE}"))
         raise ValueError(f"there are no weights named {pretrained!r}; there are: {', '.join(known) or 'none'}")
@@ -233,8 +235,7 @@ def steps_within(
 ) -> int:
     """How many steps fit in a time, from a few on a copy that is thrown away."""
     recipe = config.recipe
-    copy = FlexMDMModel(model.config).to(device)
-    copy.load_state_dict(model.state_dict())
+    copy = deepcopy(model).to(device).train()
     optimizer = make_optimizer(copy, recipe)
     collate = Collator(
         task.train, model.interpolant, model.config.mask_id, recipe.targets == "marginalised", recipe.seed

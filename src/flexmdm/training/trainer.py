@@ -6,14 +6,21 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import Sampler, SequentialSampler
-from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+    TrainingArguments,
+)
 
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.training.checkpoints import keep_latest, latest, seal
@@ -43,6 +50,9 @@ class FlexMDMTrainer(Trainer):
         report_to: loggers by name: tensorboard, trackio, wandb.
     """
 
+    model: FlexMDMModel
+    train_dataset: Numbers
+
     def __init__(
         self,
         model: FlexMDMModel,
@@ -56,18 +66,18 @@ class FlexMDMTrainer(Trainer):
     ) -> None:
         self.recipe, self.folder = recipe, folder
         arguments = _arguments(recipe, folder, device, report_to)
-        schedules = {"interpolant": model.interpolant, "mask_id": model.config.mask_id, "seed": recipe.seed}
+        self._interpolant, self._mask_id = model.interpolant, model.config.mask_id
         marginalise = recipe.targets == "marginalised"
-        self._validation = Collator(validation, **{**schedules, "seed": recipe.seed + 1})
-        self._interpolant = model.interpolant
+        collate = Collator(train, self._interpolant, self._mask_id, marginalise, recipe.seed)
+        self._validation = Collator(validation, self._interpolant, self._mask_id, seed=recipe.seed + 1)
         count = recipe.steps * recipe.batch_size * recipe.accumulation * arguments.world_size
         super().__init__(
             model,
             arguments,
-            data_collator=Collator(train, marginalise=marginalise, **schedules),
+            data_collator=cast(Any, collate),  # which makes a Batch, where the Trainer expects a dictionary
             train_dataset=Numbers(count),
             eval_dataset=Numbers(recipe.eval_size),
-            callbacks=[_Average(self), *callbacks],
+            callbacks=[_Intervals(), _Average(self), *callbacks],
         )
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
@@ -86,9 +96,10 @@ class FlexMDMTrainer(Trainer):
         return self.optimizer
 
     def compute_loss(
-        self, model: nn.Module, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
+        self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        output = model(**inputs.inputs(self.model.config.mask_id))
+        """The mean loss of a `Batch`."""
+        output = model(**inputs.inputs(self._mask_id))
         loss = inputs.loss(output.logits, output.insertions, self._interpolant)
         mean = loss.total.mean()
         if not bool(mean.isfinite()):
@@ -110,7 +121,7 @@ class FlexMDMTrainer(Trainer):
         process = f"-{self.args.process_index}" if self.args.world_size > 1 else ""
         file = self.folder / f"bad-batch-{step}{process}.safetensors"
         sample = batch.sample
-        tensors = {**batch.inputs(self.model.config.mask_id), "t": sample.t}
+        tensors = {**batch.inputs(self._mask_id), "t": sample.t}
         tensors |= {"clean": sample.x1.values, "clean_lengths": sample.x1.lengths}
         try:
             save_file({name: value.contiguous().cpu() for name, value in tensors.items()}, file)
@@ -132,7 +143,7 @@ class FlexMDMTrainer(Trainer):
             for start in range(0, self.recipe.eval_size, self.recipe.batch_size):
                 numbers = range(start, min(start + self.recipe.batch_size, self.recipe.eval_size))
                 batch = self._validation(list(numbers)).to(self.args.device)
-                output = self.model(**batch.inputs(self.model.config.mask_id))
+                output = self.model(**batch.inputs(self._mask_id))
                 loss = batch.loss(output.logits, output.insertions, self._interpolant)
                 parts["unmasking"].append(loss.unmasking)
                 parts["insertion"].append(loss.insertion)
@@ -164,27 +175,27 @@ class FlexMDMTrainer(Trainer):
         logs["sequences"] = self.state.global_step * per_step
         super().log(logs, start_time)
 
-    def floating_point_ops(self, inputs: Batch) -> int:
+    def floating_point_ops(self, inputs: Any) -> int:
         return 0
 
     # Data: sample numbers in their order ------------------------------------------------------------------------------
 
-    def _get_train_sampler(self, *_: Any) -> Sampler:
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler:
         return SequentialSampler(self.train_dataset)
 
-    def _get_num_items_in_batch(self, *_: Any) -> None:
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> None:
         """The loss is a mean over sequences, whatever their lengths."""
 
-    def _track_num_input_tokens(self, *_: Any) -> None:
+    def _track_num_input_tokens(self, inputs: Any) -> None:
         """`_count` does."""
 
-    def _prepare_inputs(self, inputs: Batch) -> Batch:
+    def _prepare_inputs(self, inputs: Any) -> Any:
         return inputs.to(self.args.device)
 
     # Checkpoints ------------------------------------------------------------------------------------------------------
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        self.model.save_pretrained(output_dir or self.args.output_dir, state_dict=state_dict)
+        self.model.save_pretrained(output_dir or self.folder, state_dict=state_dict)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """A checkpoint counts once it is sealed, and only then older ones go."""
@@ -210,15 +221,16 @@ class FlexMDMTrainer(Trainer):
         if self.args.should_save:
             keep_latest(self.folder, self.recipe.keep)
 
-    def _init_training_state(self, max_steps: int, *others: Any) -> tuple[int, int]:
-        """A resumed run logs, evaluates and saves as often as the recipe says now, not as it said then."""
-        begun = super()._init_training_state(max_steps, *others)
-        self.state.compute_steps(self.args, max_steps)
-        return begun
-
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         self.ema.load(Path(resume_from_checkpoint))
+
+
+class _Intervals(TrainerCallback):
+    """A resumed run logs, evaluates and saves as often as the recipe says now, not as it said then."""
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **_: Any) -> None:
+        state.compute_steps(args, state.max_steps)
 
 
 class _Average(TrainerCallback):

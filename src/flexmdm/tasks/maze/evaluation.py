@@ -83,19 +83,21 @@ def plan(
         sampler, steps: of `generate`; default: ``spaced``, for an MDM ``adaptive`` with 64 steps.
         seed: of the problems and of generation.
         progress: called with (problems done, problems in all).
-        options: further options of `generate`, such as ``temperature``.
+        options: further options of `generate`; ``temperature`` is 0 by default: one wants the best path.
     """
     problems = task.problems(num, subgoals, seed)
     sampler = sampler or ("spaced" if task.model == "flexmdm" else "adaptive")
     if task.model == "mdm" and sampler == "adaptive":
         options.setdefault("confidence", "top_prob")
-    limit = {"max_length": task.max_length} if task.model == "flexmdm" else {}
+    options.setdefault("temperature", 0.0)
+    if task.model == "flexmdm":
+        options["max_length"] = task.max_length
     began = time.perf_counter()
     paths, evaluations = [], 0
     for start in range(0, num, BATCH):
         prompts = [task.prompt(problem) for problem in problems[start : start + BATCH]]
         out = generate(
-            denoiser, prompts=prompts, sampler=sampler, steps=steps, seed=seed, first_sequence=start, **limit, **options
+            denoiser, prompts=prompts, sampler=sampler, steps=steps, seed=seed, first_sequence=start, **options
         )
         paths += [task.path(sequence) for sequence in out.sequences]
         evaluations += sum(out.evaluations)
@@ -112,7 +114,7 @@ def plan(
         num=num,
         sampler=sampler,
         steps=steps,
-        temperature=options.get("temperature", 1.0),
+        temperature=options["temperature"],
         seed=seed,
         success=float(checked.success.mean()),
         low=low,

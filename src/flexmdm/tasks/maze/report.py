@@ -86,8 +86,9 @@ def sample(
     console = console or Console()
     subgoals = problem_through(task, cells) if cells else task.problems(1, min(4, task.subgoals[1]), seed)[0]
     options["sampler"] = options.get("sampler") or ("spaced" if task.model == "flexmdm" else "adaptive")
-    limit = {"max_length": task.max_length} if task.model == "flexmdm" else {}
-    out = generate(model.denoiser(), num, prompts=[task.prompt(subgoals)], seed=seed, **limit, **options)
+    if task.model == "flexmdm":
+        options["max_length"] = task.max_length
+    out = generate(model.denoiser(), num, prompts=[task.prompt(subgoals)], seed=seed, **options)
     paths = [task.path(sequence) for sequence in out.sequences]
     good = check(task.maze.passable, paths, [subgoals] * num)
     for path, valid, in_order in zip(paths, good.valid, good.in_order, strict=True):

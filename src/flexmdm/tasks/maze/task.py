@@ -140,7 +140,8 @@ class MazeTask:
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> MazeTask:
-        return cls(**{key: tuple(v) if key == "subgoals" else v for key, v in stored.items() if key != "name"})
+        values: dict[str, Any] = {key: value for key, value in stored.items() if key != "name"}
+        return cls(**values)
 
 
 @dataclass(frozen=True, eq=False)
