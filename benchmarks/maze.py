@@ -116,7 +116,7 @@ def markdown(rows: list[dict[str, Any]], command: str) -> str:
     lines += ["", "| model | sampler | K | success | 95% interval | valid | excess | evaluations | ms per path |"]
     lines.append("|---|---|---|---|---|---|---|---|---|")
     for s in scores:
-        name = s.sampler + (f", {s.steps} steps" if s.steps else "") + ("" if s.temperature == 1 else ", temperature 0")
+        name = f"{s.sampler}, {s.steps} steps" + ("" if s.temperature == 1 else ", temperature 0")
         excess = "" if s.excess is None else f"{s.excess:+.2f}"
         lines.append(
             f"| {s.model} | {name} | {s.subgoals} | {s.success:.1%} | {s.low:.1%} - {s.high:.1%} | {s.valid:.1%} "

@@ -26,7 +26,7 @@ def evaluate(
     sampler: Annotated[
         str | None, typer.Option(help="tau, adaptive, spaced, low_confidence. [default: spaced; mdm: adaptive]")
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the sampler. [default: 64; spaced: 16]")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the sampler. [default: 64]")] = None,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most probable token.")] = 0.0,
     confidence: Annotated[
         str | None, typer.Option(help="What is revealed first: random, top_prob, margin, entropy, left_to_right.")

@@ -41,7 +41,7 @@ RECIPE = Recipe(
     log_every=10,
 )
 SAMPLER_STEPS = 64  # of both models
-TEMPERATURES = {"flexmdm": (1.0,), "mdm": (1.0, 0.0)}  # the better one counts
+TEMPERATURES = {"flexmdm": (0.0,), "mdm": (1.0, 0.0)}  # the better one counts
 RESULTS_FILE, PAGE_FILE, CONFIG_FILE, RUNS = "results.json", "index.html", "recipe.toml", "runs"
 
 
@@ -266,6 +266,7 @@ def growths_of(output: Path, contenders: Sequence[Contender], seed: int) -> dict
         prompts=[task.prompt(problem)],
         max_length=task.max_length,
         steps=SAMPLER_STEPS,
+        temperature=flex.plans[0].score.temperature,
         seed=seed,
         first_sequence=number,  # the same random numbers, so the same path
         trace=True,
@@ -294,7 +295,7 @@ def _is_simple(path: Sequence[int]) -> bool:
 
 
 def _held_out_lengths(task: MazeTask, counts: Sequence[int]) -> dict[int, float]:
-    """Shares of the lengths of the paths that the problems come from: held-out ones with at least K cells, for each K."""
+    """Shares of the lengths of the paths that problems come from: for each K the held-out ones of at least K cells."""
     lengths = task.validation.data.paths.lengths
     shares: dict[int, float] = {}
     for count in counts:

@@ -139,9 +139,9 @@ def _opening(story: Story) -> str:
     return f"""<header>
 <p class="kicker">flexmdm demo maze</p>
 <h1>A path grows between its subgoals</h1>
-<p class="lead">Two small networks learned this {size} × {size} maze from {story.training_paths:,} example paths: in
-{_minutes(story.minutes)}, side by side, one CPU core each. Nobody showed them the walls. Now each has to connect subgoals
-it has not met together before, from 1 to the last, by legal moves only.</p>
+<p class="lead">Two small networks learned this {size} × {size} maze from {story.training_paths:,} example paths, in
+{_minutes(story.minutes)}, side by side, one CPU core each. Nobody showed them the walls. Now each has to connect
+subgoals that it has not met together before, from the first to the last, by legal moves only.</p>
 <div class="cards">{cards}</div>
 </header>"""
 
@@ -171,8 +171,8 @@ def _growth(story: Story) -> str:
 <div class="pair">{"".join(panels)}</div>
 </div>
 <h3>The same growth, frame by frame</h3>
-<p>FlexMDM from left to right. A mask has no cell yet, so it stands only in the sequence below the maze; what is new in a
-frame has a dark edge. Colours run from the start of the path (blue) to its goal (yellow).</p>
+<p>FlexMDM from left to right. A mask has no cell yet, so it stands only in the sequence below the maze; what is new
+in a frame has a dark edge. Colours run from the start of the path (blue) to its goal (yellow).</p>
 {_strip(story)}
 </section>"""
 
@@ -206,10 +206,11 @@ def _success(story: Story) -> str:
     )
     num = flex.overall.num // len(flex.rates)
     return f"""<section id="success"><h2>Who gets there</h2>
-<p>A plan is a success if it goes from the first subgoal to the last, passes all others in their order, and every move is
-to a neighbouring open cell. Start and goal are pairs that training never saw; {num:,} problems in each row. In brackets,
-and as a line in each bar, the 95% interval.</p>
-<div class="wide"><table><thead><tr><th scope="col">problems</th><th scope="col">FlexMDM</th><th scope="col">MDM</th></tr>
+<p>A plan is a success if it goes from the first subgoal to the last, passes all others in their order, and every move
+is to a neighbouring open cell. Start and goal are pairs that training never saw; {num:,} problems for each number of
+subgoals. In brackets, and as a line in each bar, the 95% interval.</p>
+<div class="wide"><table><thead>
+<tr><th scope="col">problems</th><th scope="col">FlexMDM</th><th scope="col">MDM</th></tr>
 </thead><tbody>{body}</tbody></table></div>
 <p class="soft">Both had the same network, recipe and time. FlexMDM planned with {escape(flex.sampler)}; MDM with
 {escape(mdm.sampler)}.</p></section>"""
@@ -262,8 +263,8 @@ def _lengths(story: Story) -> str:
             f"{mean:.1f} cells on average; held-out paths (outline): {truth:.1f}</figcaption></figure>"
         )
     return f"""<section id="lengths"><h2>How long the paths are</h2>
-<p>Bars are the paths that were planned, successes and failures alike; the outline is the held-out paths that the problems
-were taken from. A model that has learned the lengths fills its outline.</p>
+<p>Bars are the paths that were planned, successes and failures alike; the outline is the held-out paths that the
+problems were taken from. A model that has learned the lengths fills its outline.</p>
 <div class="pair">{"".join(charts)}</div></section>"""
 
 
@@ -279,9 +280,9 @@ def _losses(story: Story) -> str:
             f"steps in {_minutes(contender.seconds / 60)}{end}</figcaption></figure>"
         )
     return f"""<section id="loss"><h2>Training</h2>
-<p>The loss in nats per sequence: dots are batches, the line is held-out sequences under the averaged weights. The two do
-not measure the same thing (MDM's covers the padding, FlexMDM's the insertions), so compare shapes and not heights. MDM
-takes fewer steps in the same time because each of its sequences is as long as the longest.</p>
+<p>The loss in nats per sequence: dots are batches, the line is held-out sequences under the averaged weights. The two
+do not measure the same thing (MDM's covers the padding, FlexMDM's the insertions), so compare shapes and not heights.
+MDM takes fewer steps in the same time because each of its sequences is as long as the longest.</p>
 <div class="pair">{"".join(charts)}</div></section>"""
 
 
@@ -291,9 +292,9 @@ def _facts(story: Story) -> str:
     )
     return f"""<section id="facts"><h2>What was run</h2>
 <div class="wide"><table class="facts"><tbody>{rows}</tbody></table></div>
-<p>Again, or larger: <code>{escape(story.command)}</code>. All figures of this page are in <code>results.json</code> beside
-it, both runs in <code>runs/</code>; <code>flexmdm sample</code> lets them plan through cells of your choice. The method is
-<a href="https://arxiv.org/abs/2509.01025">Any-Order Flexible Length Masked Diffusion</a>.</p></section>"""
+<p>Again, or larger: <code>{escape(story.command)}</code>. All figures of this page are in <code>results.json</code>
+beside it, both runs in <code>runs/</code>; <code>flexmdm sample</code> lets them plan through cells of your choice. The
+method is <a href="https://arxiv.org/abs/2509.01025">Any-Order Flexible Length Masked Diffusion</a>.</p></section>"""
 
 
 def _count(number: int, thing: str) -> str:
@@ -325,8 +326,8 @@ svg { display: block; width: 100%; height: auto; overflow: visible; }
 .symbols { position: absolute; width: 0; height: 0; }
 figure { margin: 0; min-width: 0; }
 figcaption { font-size: 14px; color: var(--soft); margin-top: 8px; }
-code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 0.9em; background: #eef1f4; padding: 1px 5px;
-  border-radius: 4px; overflow-wrap: anywhere; }
+code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 0.9em; background: #eef1f4;
+  padding: 1px 5px; border-radius: 4px; overflow-wrap: anywhere; }
 a { color: #005a91; }
 .cards, .pair { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 24px; }
 .cards { margin-top: 28px; max-width: 720px; }
@@ -343,8 +344,8 @@ a { color: #005a91; }
 .panel .status { margin: 10px 0 0; text-align: center; font-variant-numeric: tabular-nums; max-width: none; }
 .controls { display: flex; gap: 16px; align-items: center; margin: 20px 0; }
 .controls input { flex: 1; accent-color: #0072b2; min-width: 0; height: 28px; }
-button { font: 600 15px/1 inherit; font-family: inherit; color: #fff; background: #0072b2; border: 0; border-radius: 8px;
-  padding: 12px 0; width: 122px; cursor: pointer; }
+button { font: inherit; font-weight: 600; line-height: 1; color: #fff; background: #0072b2; border: 0;
+  border-radius: 8px; padding: 12px 0; width: 122px; cursor: pointer; }
 button:hover { background: #005a91; }
 button:focus-visible, input:focus-visible, a:focus-visible { outline: 3px solid #f0b400; outline-offset: 2px; }
 .move { stroke-width: 3.6; stroke-linecap: round; fill: none; }
@@ -374,7 +375,8 @@ thead th { color: var(--soft); font-size: 14px; border-bottom: 1px solid var(--l
 td { padding: 10px 20px 10px 0; width: 42%; }
 tbody tr + tr > * { border-top: 1px solid var(--line); }
 tr.total > * { border-top: 2px solid var(--ink) !important; }
-.value { font-weight: 650; } .rate { height: 12px; width: 100%; border-radius: 3px; overflow: hidden; margin-bottom: 4px; }
+.value { font-weight: 650; }
+.rate { height: 12px; width: 100%; border-radius: 3px; overflow: hidden; margin-bottom: 4px; }
 .facts th { vertical-align: top; font-weight: 500; color: var(--soft); padding: 5px 24px 5px 0; }
 .facts td { width: auto; padding: 5px 0; } .facts tr + tr > * { border: 0 !important; }
 .chart { overflow: visible; } .tick { font-size: 12px; fill: #5f6b7a; } .rule { stroke: #e4e7eb; }
@@ -421,7 +423,8 @@ SCRIPT = """
         if (there[i]) { place += 1; masks += !shown; pads += shown && box.classList.contains("pad"); }
       });
       const cells = count - masks - pads;
-      status.textContent = `step ${frame} of ${last}: ${cells} cells, ${masks} masks` + (pads ? `, ${pads} padding` : "");
+      const padding = pads ? `, ${pads} padding` : "";
+      status.textContent = `step ${frame} of ${last}: ${cells} cells, ${masks} masks${padding}`;
     }
   }
   function stop() {

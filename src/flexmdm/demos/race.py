@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,7 +101,7 @@ def race(
 @contextmanager
 def runners(
     folders: Mapping[str, Path], arguments: Mapping[str, Sequence[str]], seconds: float | None = None
-) -> Iterator[list[Runner]]:
+) -> Generator[list[Runner]]:
     """The processes; whatever happens, none outlives this."""
     started: list[Runner] = []
     try:
@@ -129,7 +129,7 @@ def runners(
 
 
 @contextmanager
-def _bars(console: Console, everyone: Sequence[Runner]) -> Iterator[Progress]:
+def _bars(console: Console, everyone: Sequence[Runner]) -> Generator[Progress]:
     columns = (TextColumn("[bold]{task.description:8}"), BarColumn(bar_width=24), TextColumn("{task.fields[figures]}"))
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
         for runner in everyone:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -77,7 +77,8 @@ def maze_symbol(maze: Maze) -> str:
     for row, cells in enumerate(~maze.passable):  # one rectangle per run of walls, so that no seams show
         starts = np.flatnonzero(cells & ~np.concatenate([[False], cells[:-1]]))
         ends = np.flatnonzero(cells & ~np.concatenate([cells[1:], [False]])) + 1
-        walls += [f"M{CELL * a} {CELL * row}h{CELL * (b - a)}v{CELL}h-{CELL * (b - a)}z" for a, b in zip(starts, ends)]
+        for start, wide in zip(CELL * starts, CELL * (ends - starts), strict=True):
+            walls.append(f"M{start} {CELL * row}h{wide}v{CELL}h-{wide}z")
     for column, cells in enumerate(~maze.passable.T):
         pairs = np.flatnonzero(cells[:-1] & cells[1:])
         walls += [f"M{CELL * column} {CELL * row + CELL // 2}h{CELL}v{CELL}h-{CELL}z" for row in pairs]
@@ -90,7 +91,7 @@ def maze_symbol(maze: Maze) -> str:
 
 
 def maze_with(maze: Maze, path: Sequence[int], subgoals: Sequence[int], label: str) -> str:
-    """A path coloured from start to goal; moves and cells that the maze does not allow, and missed subgoals, are red."""
+    """A path coloured from start to goal; moves and cells that the maze does not allow and missed subgoals are red."""
     path = [token for token in path if 0 <= token < maze.size**2]
     colours = course_colours(len(path))
     parts = []
@@ -133,7 +134,7 @@ def _growing(maze: Maze, growth: Growth, frame: int | None) -> list[str]:
             x, y = _centre(maze, box.token)
             dot = f'<rect x="{x - 3:g}" y="{y - 3:g}" width="6" height="6" rx="2" fill="{box.colour}"/>'
             parts.append(_timed(dot, box.shown, frame))
-    rings = {box.token: box.colour for box in reversed(growth.boxes) if box.token in growth.subgoals}
+    rings = {box.token: box.colour for box in reversed(growth.boxes) if box.token is not None}
     return parts + _subgoals(maze, growth.subgoals, rings)
 
 
@@ -156,7 +157,7 @@ def _line(maze: Maze, a: int, b: int, colour: str, kind: str = "") -> str:
     return f'<path class="move {kind}" stroke="{colour}" d="M{x:g} {y:g}L{to_x:g} {to_y:g}"/>'
 
 
-def _subgoals(maze: Maze, subgoals: Sequence[int], rings: Mapping[int | None, str]) -> list[str]:
+def _subgoals(maze: Maze, subgoals: Sequence[int], rings: Mapping[int, str]) -> list[str]:
     parts = []
     for number, token in enumerate(subgoals, start=1):
         x, y = _centre(maze, token)
@@ -185,32 +186,26 @@ def sequence_at(growth: Growth, frame: int, before: int, label: str) -> str:
 
 
 def _box(box: Box, x: float, y: float, revealed: bool, new: bool) -> str:
-    colour = MASK if not revealed else "#fff" if box.token is None else box.colour
-    edge = INK if new and not box.subgoal else "#aeb7c2" if revealed and box.token is None else "none"
-    text = _box_text(box) if revealed else ""
+    edge = INK if new else "none"
+    text = _number(box, x + 5, y + 6.9) if revealed else ""
     return (
-        f'<rect x="{x + 0.9:g}" y="{y + 0.9:g}" width="8.2" height="8.2" rx="1.8" fill="{colour}" stroke="{edge}" '
-        f'stroke-width="0.9"/>'
-        + (f'<text class="number on" x="{x + 5:g}" y="{y + 6.9:g}">{text}</text>' if text else "")
+        f'<rect x="{x + 0.9:g}" y="{y + 0.9:g}" width="8.2" height="8.2" rx="1.8" '
+        f'fill="{box.colour if revealed else MASK}" stroke="{edge}" stroke-width="0.9"/>{text}'
     )
 
 
-def _box_text(box: Box) -> str:
-    return str(box.subgoal) if box.subgoal else ""
+def _number(box: Box, x: float, y: float) -> str:
+    return f'<text class="number on" x="{x:g}" y="{y:g}">{box.subgoal}</text>' if box.subgoal else ""
 
 
 def sequence_stage(growth: Growth, label: str) -> str:
     """All boxes of a growing sequence, each with its frames, for a script to place and colour."""
     parts = []
     for box in growth.boxes:
-        colour = "#fff" if box.token is None else box.colour
         kind = "box pad" if box.token is None else "box"
-        text = _box_text(box)
         parts.append(
-            f'<g class="{kind}" data-born="{box.born}" data-shown="{box.shown}" style="--cell:{colour}">'
-            '<rect x="0.9" y="0.9" width="8.2" height="8.2" rx="1.8"/>'
-            + (f'<text class="number on" x="5" y="6.9">{text}</text>' if text else "")
-            + "</g>"
+            f'<g class="{kind}" data-born="{box.born}" data-shown="{box.shown}" style="--cell:{box.colour}">'
+            f'<rect x="0.9" y="0.9" width="8.2" height="8.2" rx="1.8"/>{_number(box, 5, 6.9)}</g>'
         )
     return drawing("".join(parts), CELL * max(len(growth.boxes), BOXES), CELL, label, "sequence stage")
 
@@ -225,7 +220,8 @@ def grown(events: Sequence[Event], subgoals: Sequence[int]) -> Growth:
     """
     numbers = {step: number for number, step in enumerate(sorted({event.step for event in events}), start=1)}
     order = list(range(len(subgoals)))  # entries from left to right
-    born, shown, tokens = dict.fromkeys(order, 0), dict.fromkeys(order, 0), dict(enumerate(subgoals))
+    born, shown = dict.fromkeys(order, 0), dict.fromkeys(order, 0)
+    tokens: dict[int, int | None] = dict(enumerate(subgoals))
     # Positions are those after the step: from left to right, each insertion finds its place.
     for event in sorted(events, key=lambda event: (event.step, event.position)):
         if event.kind == "insert":
@@ -290,9 +286,7 @@ def length_chart(generated: Sequence[int], held_out: Mapping[int, float], colour
     every = 1 if high - low < 14 else 2 if high - low < 30 else 5
     for n in range(low, high + 1):
         if n % every == 0:
-            parts.append(
-                f'<text class="tick" text-anchor="middle" x="{place(n + 0.5, 0)[0]:.1f}" y="{_HIGH - 24}">{n}</text>'
-            )
+            parts.append(_tick_below(place(n + 0.5, 0)[0], str(n)))
     parts.append(_under("cells of the path"))
     return drawing("".join(parts), _WIDE, _HIGH, label, "chart")
 
@@ -329,9 +323,7 @@ def loss_chart(logs: Mapping[str, Sequence[Mapping[str, float]]], label: str) ->
                 for x, y in (place(*point) for point in held_out)
             ]
     for minutes in _ticks(last, 6):
-        parts.append(
-            f'<text class="tick" text-anchor="middle" x="{place(minutes, low)[0]:.1f}" y="{_HIGH - 24}">{minutes:g}</text>'
-        )
+        parts.append(_tick_below(place(minutes, low)[0], f"{minutes:g}"))
     parts.append(_under("minutes of training"))
     return drawing("".join(parts), _WIDE, _HIGH, label, "chart")
 
@@ -346,13 +338,17 @@ def rate_bar(success: float, low: float, high: float, colour: str) -> str:
     )
 
 
-def _axes(marks: Sequence[tuple[float, str]], height: object) -> list[str]:
+def _axes(marks: Sequence[tuple[float, str]], height: Callable[[float], float]) -> list[str]:
     parts = []
     for value, text in marks:
         y = height(value)
         parts.append(f'<path class="rule" d="M{_LEFT} {y:.1f}H{_WIDE - 10}"/>')
         parts.append(f'<text class="tick" text-anchor="end" x="{_LEFT - 7}" y="{y + 4:.1f}">{text}</text>')
     return parts
+
+
+def _tick_below(x: float, text: str) -> str:
+    return f'<text class="tick" text-anchor="middle" x="{x:.1f}" y="{_HIGH - 24}">{text}</text>'
 
 
 def _under(text: str) -> str:

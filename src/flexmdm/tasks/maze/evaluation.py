@@ -15,6 +15,7 @@ from flexmdm.tasks.maze.checker import check, wilson
 from flexmdm.tasks.maze.task import MazeTask
 
 BATCH = 128  # problems worked on at a time
+STEPS = 64  # of a sampler, by default: a path allows no mistake
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class MazeScore:
     subgoals: int
     num: int
     sampler: str
-    steps: int | None
+    steps: int
     temperature: float
     seed: int
     success: float
@@ -80,13 +81,14 @@ def plan(
         denoiser: the trained model.
         subgoals: K, start and goal included.
         num: how many problems.
-        sampler, steps: of `generate`; default: ``spaced``, for an MDM ``adaptive`` with 64 steps.
+        sampler, steps: of `generate`; default: ``spaced``, for an MDM ``adaptive``, with 64 steps.
         seed: of the problems and of generation.
         progress: called with (problems done, problems in all).
         options: further options of `generate`; ``temperature`` is 0 by default: one wants the best path.
     """
     problems = task.problems(num, subgoals, seed)
     sampler = sampler or ("spaced" if task.model == "flexmdm" else "adaptive")
+    steps = steps or STEPS
     if task.model == "mdm" and sampler == "adaptive":
         options.setdefault("confidence", "top_prob")
     options.setdefault("temperature", 0.0)

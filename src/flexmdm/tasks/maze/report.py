@@ -16,7 +16,7 @@ from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.generation import generate
 from flexmdm.tasks.maze.checker import check
 from flexmdm.tasks.maze.drawing import draw_maze, terminal
-from flexmdm.tasks.maze.evaluation import MazeScore, plan
+from flexmdm.tasks.maze.evaluation import STEPS, MazeScore, plan
 from flexmdm.tasks.maze.task import MazeTask
 
 
@@ -86,6 +86,8 @@ def sample(
     console = console or Console()
     subgoals = problem_through(task, cells) if cells else task.problems(1, min(4, task.subgoals[1]), seed)[0]
     options["sampler"] = options.get("sampler") or ("spaced" if task.model == "flexmdm" else "adaptive")
+    options["steps"] = options.get("steps") or STEPS
+    options.setdefault("temperature", 0.0)
     if task.model == "flexmdm":
         options["max_length"] = task.max_length
     out = generate(model.denoiser(), num, prompts=[task.prompt(subgoals)], seed=seed, **options)
