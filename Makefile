@@ -18,8 +18,8 @@ help: ## list the targets
 	@echo "  PYTHON=python3.12 make test        use another Python (3.11 or later) for a new .venv"
 	@echo "  make test PYTEST_ARGS='-x -k oracle'    pass options to pytest"
 
-demo: $(VENV)/.installed-base ## sample from exact denoisers and compare with the truth
-	$(BIN)/flexmdm demo oracle
+demo: $(VENV)/.installed-train ## train FlexMDM and MDM on a small maze, compare them, write demo/index.html
+	$(BIN)/flexmdm demo maze
 
 test: $(VENV)/.installed-dev ## run the tests and the examples in the docstrings
 	$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
@@ -29,7 +29,9 @@ lint: $(VENV)/.installed-dev ## ruff check, ruff format --check, ty
 	$(BIN)/ruff format --check .
 	$(BIN)/ty check --python $(VENV)
 
-bench: $(VENV)/.installed-base ## run the benchmarks (about an hour)
+bench: $(VENV)/.installed-train ## run the benchmarks (hours; each can be run alone)
+	$(BIN)/python benchmarks/network.py
+	$(BIN)/python benchmarks/targets.py
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/samplers.py
 

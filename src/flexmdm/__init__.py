@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flexmdm.alignment import Alignment, align
     from flexmdm.backbones import Denoiser, ImpossibleCanvas, Prediction
+    from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
     from flexmdm.canvas import Canvas, Prompt, Role, Template
     from flexmdm.generation import Generation, Sampler, generate
     from flexmdm.interpolants import FlexMDMInterpolant, InterpolantSample, sample_times
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _HOME = {
     "alignment": ["Alignment", "align"],
     "backbones": ["Denoiser", "ImpossibleCanvas", "Prediction"],
+    "backbones.model": ["FlexMDMConfig", "FlexMDMModel"],
     "canvas": ["Canvas", "Prompt", "Role", "Template"],
     "generation": ["Generation", "Sampler", "generate"],
     "interpolants": ["FlexMDMInterpolant", "InterpolantSample", "sample_times"],
@@ -50,7 +52,9 @@ __all__ = [
     "CosineSchedule",
     "Denoiser",
     "FiniteDistribution",
+    "FlexMDMConfig",
     "FlexMDMInterpolant",
+    "FlexMDMModel",
     "Generation",
     "GeometricSchedule",
     "HiddenMarkovSource",

@@ -12,7 +12,7 @@ from flexmdm.backbones.attention import Layout, attend, prefers_varlen, rotate
 
 HEADS, WIDTH = 2, 6
 lengths_of_any_kind = st.lists(st.one_of(st.integers(0, 6), st.integers(0, 60)), max_size=14)
-on_any_lengths = settings(max_examples=40, deadline=None)
+on_any_lengths = settings(max_examples=30, deadline=None)
 
 
 def rows(count, seed=0):

@@ -104,7 +104,7 @@ def any_batch(most=8, longest=24):
             lengths=st.lists(st.integers(0, longest), max_size=most),
             masks=st.sampled_from([NO_MASKS, SOME_MASKS, ONLY_MASKS]),
             seed=st.integers(0, 2**31),
-        )(settings(max_examples=25, deadline=None)(test))
+        )(settings(max_examples=15, deadline=None)(test))
 
     return decorate
 

@@ -23,7 +23,7 @@ from flexmdm.demos.race import race
 from flexmdm.demos.svg import Growth, filled, grown
 from flexmdm.generation import generate
 from flexmdm.tasks.maze import MazeTask
-from flexmdm.tasks.maze.evaluation import Plans, plan
+from flexmdm.tasks.maze.evaluation import STEPS, Plans, plan
 from flexmdm.training.config import Network, Recipe, RunConfig
 from flexmdm.training.progress import LOG_FILE, read_log
 from flexmdm.training.run import load
@@ -40,8 +40,7 @@ RECIPE = Recipe(
     keep=1,
     log_every=10,
 )
-SAMPLER_STEPS = 64  # of both models
-TEMPERATURES = {"flexmdm": (0.0,), "mdm": (1.0, 0.0)}  # the better one counts
+TEMPERATURES = {"flexmdm": (0.0,), "mdm": (0.0, 1.0)}  # MDM may have the better of two
 RESULTS_FILE, PAGE_FILE, CONFIG_FILE, RUNS = "results.json", "index.html", "recipe.toml", "runs"
 
 
@@ -163,7 +162,7 @@ def measure(
         for temperature in TEMPERATURES[task.model]:
             tried[temperature] = []
             for count in counts:
-                plans = plan(task, denoiser, count, num, steps=SAMPLER_STEPS, seed=seed, temperature=temperature)
+                plans = plan(task, denoiser, count, num, seed=seed, temperature=temperature)
                 tried[temperature].append(plans)
                 bars.advance(bar, num)
     success = {t: sum(int(p.success.sum()) for p in plans) / (num * len(counts)) for t, plans in tried.items()}
@@ -182,10 +181,10 @@ def measure(
 
 def _sampler(model: str, best: float, success: dict[float, float]) -> str:
     if model == "flexmdm":
-        return f"spaced, {SAMPLER_STEPS} steps, temperature {best:g}"
+        return f"spaced, {STEPS} steps, temperature {best:g}, the default"
     others = ", ".join(f"{success[t]:.1%} at temperature {t:g}" for t in success if t != best)
     return (
-        f"adaptive, the most confident masks first, {SAMPLER_STEPS} steps, temperature {best:g}, "
+        f"adaptive, the most confident masks first, {STEPS} steps, temperature {best:g}, "
         f"the better of two on these problems ({others})"
     )
 
@@ -265,7 +264,7 @@ def growths_of(output: Path, contenders: Sequence[Contender], seed: int) -> dict
         model.denoiser(),
         prompts=[task.prompt(problem)],
         max_length=task.max_length,
-        steps=SAMPLER_STEPS,
+        steps=STEPS,
         temperature=flex.plans[0].score.temperature,
         seed=seed,
         first_sequence=number,  # the same random numbers, so the same path
@@ -279,7 +278,7 @@ def growths_of(output: Path, contenders: Sequence[Contender], seed: int) -> dict
         prompts=[task.prompt(problem)],
         sampler="adaptive",
         confidence="top_prob",
-        steps=SAMPLER_STEPS,
+        steps=STEPS,
         temperature=mdm.plans[0].score.temperature,
         seed=seed,
         first_sequence=number,

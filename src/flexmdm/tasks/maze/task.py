@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
 
@@ -103,7 +103,7 @@ class MazeTask:
     def problems(self, count: int, subgoals: int, seed: int = 0) -> list[list[int]]:
         """``count`` held-out lists of ``subgoals`` tokens to connect: paths of pairs that training never saw.
 
-        Pairs are taken in turn, and for each a path that has enough cells.
+        All held-out paths with enough cells have their turn, in random order, before one comes again.
         """
         if subgoals < _FEWEST:
             raise ValueError(f"a problem has at least start and goal, got {subgoals} subgoals")
@@ -129,7 +129,10 @@ class MazeTask:
         return Prompt(tuple(tokens), (False,) * (len(tokens) + 1))
 
     def path(self, sequence: Sequence[int]) -> list[int]:
-        """The path in what was generated: all of it, or for MDM what is behind SEP, without PAD."""
+        """The path in what was generated: all of it, or for MDM what is behind SEP, without PAD.
+
+        PAD is left out wherever it stands, as the paper does: an answer with PAD inside may still be a path.
+        """
         if self.model == "flexmdm":
             return list(sequence)
         start = list(sequence).index(self.separator) + 1 if self.separator in sequence else 0
@@ -141,6 +144,10 @@ class MazeTask:
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> MazeTask:
         values: dict[str, Any] = {key: value for key, value in stored.items() if key != "name"}
+        known = [f.name for f in fields(cls) if f.init]
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            raise ValueError(f"the maze task has no {', '.join(unknown)}; it knows {', '.join(known)}")
         return cls(**values)
 
 
