@@ -197,6 +197,8 @@ def test_a_mdm_has_no_insertion_head_and_fills_masks(randomised, tmp_path):
     for sampler in ("tau", "adaptive", "spaced", "low_confidence"):
         out = loaded.generate(2, prompts=[Prompt.masks(5), Prompt.masks(1)], sampler=sampler, steps=4)
         assert [len(s) for s in out.sequences] == [5, 5, 1, 1]
+    with pytest.raises(ValueError, match=r"Prompt.masks"):
+        loaded.generate(2)  # nothing to fill, and it inserts nothing
 
 
 # Training -------------------------------------------------------------------------------------------------------------

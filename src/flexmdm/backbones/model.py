@@ -148,6 +148,8 @@ class FlexMDMModel(PreTrainedModel):
 
     def generate(self, num_samples: int = 1, **options: Any) -> Generation:
         """`flexmdm.generate` with this model: same arguments."""
+        if not self.config.insertions and options.get("prompts") is None and options.get("canvas") is None:
+            raise ValueError("an MDM inserts nothing, it fills masks: give prompts such as [Prompt.masks(20)]")
         return generate(self.denoiser(), num_samples, **options)
 
     def count_parameters(self) -> dict[str, int]:
