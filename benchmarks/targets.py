@@ -77,8 +77,8 @@ def main() -> None:
                     score = plan(task, model.denoiser(), 4, arguments.num, **options).score
                     scores.append(score)
                     rows.append({
-                        "targets": targets, "seed": seed, "minutes": arguments.minutes,
-                        "steps": log[-1]["step"], "sequences": log[-1]["sequences"],
+                        "targets": targets, "run": seed, "minutes": arguments.minutes,
+                        "training_steps": log[-1]["step"], "sequences": log[-1]["sequences"],
                         "held_out_loss": log[-1]["eval_loss"], **score.to_dict(),
                     })  # fmt: skip
     console.print(table_of(scores, "marginalised, then sampled targets, by seed"))
@@ -89,13 +89,14 @@ def main() -> None:
         f"Maze {arguments.size} x {arguments.size}, K = 4, {arguments.num} held-out problems; "
         f"{arguments.minutes:g} minutes of training on one core each, both at once. Made by `{command}`.",
         "",
-        "| targets | seed | steps | held-out loss | sampler | success | 95% interval | evaluations |",
+        "| targets | run | training steps | held-out loss | sampler | success | 95% interval | evaluations |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         lines.append(
-            f"| {row['targets']} | {row['seed']} | {row['steps']} | {row['held_out_loss']:.2f} | {row['sampler']} "
-            f"| {row['success']:.1%} | {row['low']:.1%} - {row['high']:.1%} | {row['evaluations']:.0f} |"
+            f"| {row['targets']} | {row['run']} | {row['training_steps']} | {row['held_out_loss']:.2f} "
+            f"| {row['sampler']} | {row['success']:.1%} | {row['low']:.1%} - {row['high']:.1%} "
+            f"| {row['evaluations']:.0f} |"
         )
     (RESULTS / "targets.md").write_text("\n".join(lines) + "\n")
 

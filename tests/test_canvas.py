@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flexmdm import HiddenMarkovSource, generate
 from flexmdm.canvas import Canvas, Prompt, Role, Template, gaps_of, rank_within
 from flexmdm.randomness import StepRandomness
 from flexmdm.sequences import Ragged
@@ -452,3 +453,34 @@ def test_a_canvas_of_prompts_has_everything_given():
     ]
     assert canvas.mask_id == MASK
     assert canvas.max_length == 7
+
+
+@pytest.mark.parametrize("sampler", ["tau", "adaptive", "spaced"])
+def test_gaps_of_a_prompt_keep_to_their_minimum_and_maximum(sampler):
+    """Every gap of an infilling gets 1 to 3 tokens from a source that would like about 20."""
+    source = HiddenMarkovSource(
+        torch.tensor([1.0, 0.0]),
+        torch.tensor([[0.5, 0.45], [0.45, 0.5]]),
+        torch.tensor([0.05, 0.05]),
+        torch.tensor([0, 1]),
+        vocab_size=2,
+    )
+    prompt = Prompt.infill([[0], [1, 1], [0]], minimum=1, maximum=3)
+    out = generate(source.denoiser(), 300, prompts=[prompt, Prompt.infill([[0], [1]])], sampler=sampler, steps=16)
+    limited, unlimited = out.sequences[:300], out.sequences[300:]
+    for sequence, flags in zip(limited, out.given, strict=False):
+        fixed = [n for n, flag in enumerate(flags) if flag]
+        assert [sequence[n] for n in fixed if n not in (fixed[1], fixed[4])] == [0, 1, 1, 0]
+        first, second = fixed[2] - fixed[0] - 1, fixed[5] - fixed[3] - 1
+        assert 1 <= first <= 3 and 1 <= second <= 3
+    assert max(map(len, limited)) == 10  # both full
+    assert max(map(len, unlimited)) > 10
+
+
+def test_a_prompt_refuses_a_maximum_below_its_minimum():
+    with pytest.raises(ValueError, match="0 <= minimum <= maximum; got 3 to 2"):
+        Prompt.infill([[1], [2]], minimum=3, maximum=2)
+    with pytest.raises(ValueError, match="nothing to generate"):
+        Prompt.infill([[1], [2]], minimum=0, maximum=0)
+    assert Prompt.infill([[1], [2]], minimum=2, maximum=2).tokens == (1, None, None, 2)
+    assert not any(Prompt.infill([[1], [2]], minimum=2, maximum=2).open_gaps)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         SineSchedule,
     )
     from flexmdm.sequences import Ragged
+    from flexmdm.tasks.text import TextPipeline
 
 _HOME = {
     "alignment": ["Alignment", "align"],
@@ -43,6 +44,7 @@ _HOME = {
         "SineSchedule",
     ],
     "sequences": ["Ragged"],
+    "tasks.text": ["TextPipeline"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -72,6 +74,7 @@ __all__ = [
     "Schedule",
     "SineSchedule",
     "Template",
+    "TextPipeline",
     "align",
     "flexmdm_loss",
     "generate",

@@ -9,7 +9,7 @@ all present with no open gap is MDM, fixed tokens with open gaps are prompts, in
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import torch
@@ -17,6 +17,8 @@ from torch import Tensor
 
 from flexmdm.randomness import StepRandomness, hash_rows
 from flexmdm.sequences import Ragged
+
+_UNLIMITED = 2**62
 
 
 class Role(IntEnum):
@@ -149,6 +151,8 @@ class Canvas:
         open_gaps: for each of the length + 1 gaps of every sequence, whether masks may be inserted. Default: all.
             Both may also be given flat (``[N]``, ``[N + B]``) or as lists.
         max_length: insertions beyond this length are left out; ``None`` for no limit.
+        limits: for each sequence and each of its (number of given entries + 1) spaces between given entries, the most
+            free entries that it may hold; its gaps close when that is reached. ``None`` for no limit.
         ids: an identity for every entry that it keeps as others are inserted around it (for traces).
         memory: ``[B, k]``, what a sampler wants to know in its next step; no denoiser looks at it.
 
@@ -166,6 +170,7 @@ class Canvas:
     given: Ragged
     open_gaps: Ragged
     max_length: int | None
+    limits: Ragged | None
     ids: Ragged | None
     memory: Tensor | None
 
@@ -178,6 +183,7 @@ class Canvas:
         max_length: int | None = None,
         ids: Ragged | None = None,
         memory: Tensor | None = None,
+        limits: Ragged | None = None,
     ) -> None:
         fill = object.__setattr__
         fill(self, "tokens", tokens)
@@ -185,6 +191,7 @@ class Canvas:
         fill(self, "given", _flags(given, tokens.lengths, "given", False))
         fill(self, "open_gaps", _flags(open_gaps, tokens.lengths + 1, "open_gaps", True))
         fill(self, "max_length", max_length)
+        fill(self, "limits", limits)
         fill(self, "ids", ids)
         fill(self, "memory", memory)
 
@@ -225,6 +232,7 @@ class Canvas:
             tokens=self.tokens[which],
             given=self.given[which],
             open_gaps=self.open_gaps[which],
+            limits=None if self.limits is None else self.limits[which],
             ids=None if self.ids is None else self.ids[which],
             memory=None if self.memory is None else self.memory[which].reshape(-1, self.memory.shape[1]),
         )
@@ -235,13 +243,15 @@ class Canvas:
             tokens=self.tokens.to(device),
             given=self.given.to(device),
             open_gaps=self.open_gaps.to(device),
+            limits=None if self.limits is None else self.limits.to(device),
             ids=None if self.ids is None else self.ids.to(device),
             memory=None if self.memory is None else self.memory.to(device),
         )
 
     @classmethod
     def cat(cls, canvases: Sequence[Canvas]) -> Canvas:
-        """All states of all canvases, in order; ids and memories only if all have them."""
+        """All states of all canvases, in order; limits, ids and memories only if all have them."""
+        limits = [c.limits for c in canvases if c.limits is not None]
         ids = [c.ids for c in canvases if c.ids is not None]
         memories = [c.memory for c in canvases if c.memory is not None]
         return replace(
@@ -249,6 +259,7 @@ class Canvas:
             tokens=Ragged.cat([c.tokens for c in canvases]),
             given=Ragged.cat([c.given for c in canvases]),
             open_gaps=Ragged.cat([c.open_gaps for c in canvases]),
+            limits=Ragged.cat(limits) if len(limits) == len(canvases) else None,
             ids=Ragged.cat(ids) if len(ids) == len(canvases) else None,
             memory=torch.cat(memories) if len(memories) == len(canvases) else None,
         )
@@ -296,27 +307,46 @@ class Canvas:
             first = (lengths - self.lengths).cumsum(0) - (lengths - self.lengths)
             values[new] = (self.lengths[tokens.rows] + rank - first[tokens.rows])[new]
             ids = tokens.with_values(values)
-        return replace(
+        grown = replace(
             self,
             tokens=tokens,
             given=tokens.with_values(spread(self.given.values, False)),
             open_gaps=gaps_of(tokens, gaps.values.repeat_interleave(counts + 1)),
             ids=ids,
         )
+        return grown if self.limits is None else grown._close_full()
+
+    def _spaces(self) -> tuple[Tensor, Tensor]:
+        """For each gap ``[N + B]`` the space between given entries that it is in, and for each space its room."""
+        given = self.given.values.long()
+        before = torch.cat([given.new_zeros(1), given.cumsum(0)])  # given entries ahead of an entry in the batch
+        gaps = self.open_gaps
+        space = before[self.tokens.offsets[gaps.rows] + gaps.columns] + gaps.rows
+        held = torch.zeros_like(self.limits.values).index_add(0, before[:-1] + self.tokens.rows, 1 - given)
+        return space, self.limits.values - held
+
+    def _close_full(self) -> Canvas:
+        space, room = self._spaces()
+        return replace(self, open_gaps=self.open_gaps.with_values(self.open_gaps.values & (room > 0)[space]))
 
     def within_limit(self, counts: Tensor, rng: StepRandomness) -> Tensor:
-        """``counts`` ``[N + B]`` cut down, at random places, so that no sequence outgrows ``max_length``."""
-        if self.max_length is None:
-            return counts
-        gaps = self.open_gaps
-        room = (self.max_length - self.lengths).clamp(min=0)
-        if bool((gaps.sum(counts) <= room).all()):
+        """``counts`` ``[N + B]`` cut down, at random places, to what ``limits`` and ``max_length`` leave room for."""
+        if self.limits is not None:
+            counts = self._cut(counts, *self._spaces(), rng)
+        if self.max_length is not None:
+            counts = self._cut(counts, self.open_gaps.rows, self.max_length - self.lengths, rng)
+        return counts
+
+    def _cut(self, counts: Tensor, group: Tensor, room: Tensor, rng: StepRandomness) -> Tensor:
+        """``counts`` with at most ``room`` of them in each group; ``group`` ``[N + B]`` ascends."""
+        room = room.clamp(min=0)
+        if bool((torch.zeros_like(room).index_add(0, group, counts) <= room).all()):
             return counts
         place = torch.arange(len(counts), device=self.device).repeat_interleave(counts)  # one row per drawn insertion
-        rows = gaps.rows[place]
+        rows = self.open_gaps.rows[place]
         number = torch.arange(len(place), device=self.device) - torch.searchsorted(rows, rows)  # among those of its row
         key = rng.uniform("limit", rows, number)
-        kept = place[rank_within(rows, key) < room[rows]]
+        kept = place[rank_within(group[place], key) < room[group[place]]]
         return torch.zeros_like(counts).index_add(0, kept, torch.ones_like(kept))
 
     @classmethod
@@ -332,13 +362,19 @@ class Canvas:
             raise ValueError(f"a prompt has the mask id {mask_id} among its tokens: write None for a mask to reveal")
         tokens = Ragged.from_lists([[mask_id if v is None else v for v in p.tokens] for p in prompts], device=device)
         open_gaps = Ragged.from_lists([p.open_gaps for p in prompts], dtype=torch.bool, device=device)
-        return cls(
+        limits = None
+        if any(p.limits is not None for p in prompts):
+            most = [[_UNLIMITED if m is None else m for m in p.limits or (None,) * len(p.open_gaps)] for p in prompts]
+            limits = Ragged.from_lists(most, device=device)
+        canvas = cls(
             tokens,
             mask_id,
             given=tokens.with_values(torch.ones_like(tokens.values, dtype=torch.bool)),
             open_gaps=open_gaps,
             max_length=max_length,
+            limits=limits,
         )
+        return canvas if limits is None else canvas._close_full()
 
 
 def runs_of_masks(canvas: Canvas) -> tuple[Tensor, Tensor]:
@@ -382,6 +418,11 @@ def rank_within(rows: Tensor, key: Tensor) -> Tensor:
 class Prompt:
     """What generation starts from: fixed tokens, masks (``None``) that are there from the start, and open gaps.
 
+    Attributes:
+        tokens: what is there.
+        open_gaps: for each of the length + 1 gaps, whether tokens may come there.
+        limits: for each gap, the most tokens that may come there; ``None`` for any number.
+
     >>> Prompt.prefix([7, 8])  # goes on behind 7 8
     Prompt(tokens=(7, 8), open_gaps=(False, False, True))
     >>> Prompt.infill([[7], [8, 9]])  # 7 ... 8 9
@@ -396,11 +437,16 @@ class Prompt:
 
     tokens: tuple[int | None, ...]
     open_gaps: tuple[bool, ...]
+    limits: tuple[int | None, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.open_gaps) != len(self.tokens) + 1:
             raise ValueError(
                 f"a prompt of {len(self.tokens)} tokens has {len(self.tokens) + 1} gaps, got {len(self.open_gaps)}"
+            )
+        if self.limits is not None and len(self.limits) != len(self.open_gaps):
+            raise ValueError(
+                f"limits has one number (or None) for each of {len(self.open_gaps)} gaps, got {self.limits}"
             )
         if None not in self.tokens and not any(self.open_gaps):
             raise ValueError(
@@ -419,14 +465,31 @@ class Prompt:
         return cls.infill([tokens, []])
 
     @classmethod
-    def infill(cls, pieces: Iterable[Iterable[int]]) -> Prompt:
-        """Find what lies between consecutive pieces; an empty first or last piece opens that end."""
-        pieces = [tuple(int(v) for v in piece) for piece in pieces]
-        gaps = [False]
+    def infill(cls, pieces: Iterable[Iterable[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
+        """Find what lies between consecutive pieces; an empty first or last piece opens that end.
+
+        Each gap gets at least ``minimum`` tokens and at most ``maximum``: so many masks are there from the start, and
+        the gap behind them closes when it is full.
+        """
+        if minimum < 0 or (maximum is not None and maximum < minimum):
+            raise ValueError(
+                f"a gap takes from minimum to maximum tokens, 0 <= minimum <= maximum; got {minimum} to {maximum}"
+            )
+        tokens: list[int | None] = []
+        gaps: list[bool] = [False]
+        limits: list[int | None] = [None]
         for number, piece in enumerate(pieces):
-            gaps[-1] = gaps[-1] or number > 0
+            piece = [int(v) for v in piece]
+            if number:
+                tokens += [None] * minimum
+                gaps += [False] * minimum
+                limits += [None] * minimum
+                gaps[-1] = maximum is None or maximum > minimum
+                limits[-1] = None if maximum is None else maximum - minimum
+            tokens += piece
             gaps += [False] * len(piece)
-        return cls(tuple(v for piece in pieces for v in piece), tuple(gaps))
+            limits += [None] * len(piece)
+        return cls(tuple(tokens), tuple(gaps), None if maximum is None else tuple(limits))
 
     @classmethod
     def through(cls, waypoints: Iterable[int]) -> Prompt:

@@ -11,12 +11,18 @@ from typing import Annotated
 
 import typer
 
-from flexmdm.cli import demo, evaluate, sample, train
+from flexmdm.cli import demo, evaluate, infill, sample, train
 
 EXAMPLES = """
 **Examples**
 
 * `flexmdm demo maze`: train FlexMDM and MDM on a small maze and compare them
+
+* `flexmdm train names.txt --out runs/names`: train a model on the lines of your file
+
+* `flexmdm sample runs/names --num 10`: let it write new ones
+
+* `flexmdm infill runs/names "an___a"`: let it fill gaps
 
 * `flexmdm train --task maze --size 11 --subgoals 2-6 --minutes 3 --out runs/maze11`: train a model
 
@@ -42,6 +48,8 @@ app.add_typer(demo.app, name="demo")
 app.command(epilog=train.EXAMPLES)(train.train)
 app.command(name="eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command(epilog=sample.EXAMPLES)(sample.sample)
+app.command(epilog=infill.COMPLETE_EXAMPLES)(infill.complete)
+app.command(epilog=infill.INFILL_EXAMPLES)(infill.infill)
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from flexmdm.cli import shared
+
 EXAMPLES = """
 **Examples**
+
+* `flexmdm eval runs/names --num 1000`: lengths, variety and likelihood of a text model
+
+* `flexmdm eval runs/enwik8 runs/enwik8-mdm --num 1000 --steps 16 64 256 --sampler tau --page report.html`: two models
 
 * `flexmdm eval runs/maze41 --subgoals 2,7,12`: success on 500 held-out problems each, with the default sampler
 
@@ -19,36 +27,91 @@ EXAMPLES = """
 
 
 def evaluate(
-    run: Annotated[Path | None, typer.Argument(help="A folder that `flexmdm train --out` wrote.")] = None,
-    pretrained: Annotated[str | None, typer.Option(help="Weights that come with flexmdm, by name.")] = None,
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Folders that `flexmdm train --out` wrote; text: several to compare.")
+    ] = None,
+    pretrained: shared.Pretrained = None,
+    num: Annotated[
+        int | None, typer.Option(min=1, help="Samples, or problems per number of subgoals. [default: 500]")
+    ] = None,
+    steps: Annotated[
+        str | None, typer.Option(help="Steps of the sampler; text: several, as 16 64 256. [default: 64]")
+    ] = None,
+    sampler: shared.Sampler = None,
+    temperature: shared.Temperature = None,
+    top_p: shared.TopP = None,
+    confidence: shared.Confidence = None,
     subgoals: Annotated[str, typer.Option(help="maze: how many subgoals; several with commas.")] = "7",
-    num: Annotated[int, typer.Option(min=1, help="Problems for each number of subgoals.")] = 500,
-    sampler: Annotated[
-        str | None, typer.Option(help="tau, adaptive, spaced, low_confidence. [default: spaced; mdm: adaptive]")
-    ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the sampler. [default: 64]")] = None,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most probable token.")] = 0.0,
-    confidence: Annotated[
-        str | None, typer.Option(help="What is revealed first: random, top_prob, margin, entropy, left_to_right.")
-    ] = None,
-    json: Annotated[Path | None, typer.Option(help="Also write the figures to this file.", dir_okay=False)] = None,
-    seed: Annotated[int, typer.Option(help="Seed of problems and generation.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps. [default: cpu]")] = None,
+    reference: Annotated[
+        str,
+        typer.Option(help="text: causal language model for perplexities, by path or name; none for no perplexity."),
+    ] = "auto",
+    likelihoods: Annotated[
+        int, typer.Option(min=0, help="text: held-out sequences for the likelihood; 0 leaves it out.")
+    ] = 200,
+    page: Annotated[Path | None, typer.Option(help="text: also write a page with figures.", dir_okay=False)] = None,
+    json: shared.Json = None,
+    seed: shared.Seed = 0,
+    device: shared.Device = None,
 ) -> None:
-    """Measure a trained model on held-out problems, with 95% intervals."""
-    counts = _numbers(subgoals)
-    from flexmdm.tasks.maze import report
+    """Measure trained models on held-out data, with 95% intervals."""
+    folders, counts = _runs_and_steps(runs or [], steps)
+    options = shared.options(sampler, None, temperature, top_p, confidence)
     from flexmdm.training.run import load_named
 
-    task, model = load_named(run, pretrained, device)
-    options: dict[str, Any] = {"sampler": sampler, "steps": steps, "temperature": temperature, "seed": seed}
-    if confidence is not None:
-        options["confidence"] = confidence
-    report.evaluate(task, model, counts, num, json, **options)
+    loaded = {
+        name: load_named(Path(folder) if folder else None, pretrained, device)
+        for name, folder in _names(folders, pretrained).items()
+    }
+    tasks = {task.name for task, _ in loaded.values()}
+    if tasks == {"maze"} and len(loaded) == 1:
+        from flexmdm.tasks.maze import report as maze
+
+        if len(counts) > 1:
+            raise ValueError("a maze is evaluated with one number of steps at a time")
+        (task, model), *_ = loaded.values()
+        steps_option: dict[str, Any] = {"steps": counts[0]} if counts else {}
+        maze.evaluate(task, model, _numbers(subgoals), num or 500, json, seed=seed, **steps_option, **options)
+        return
+    if tasks != {"text"}:
+        raise ValueError("only runs on text can be compared in one call; evaluate mazes one by one")
+    from flexmdm.tasks.text import TextPipeline, report
+
+    pipelines = {name: TextPipeline(task, model) for name, (task, model) in loaded.items()}
+    report.evaluate(
+        pipelines,
+        counts or [64],
+        num or 500,
+        reference,
+        likelihoods,
+        page=page,
+        json=json,
+        command=shlex.join(["flexmdm", *sys.argv[1:]]),
+        seed=seed,
+        **options,
+    )
 
 
-def _numbers(text: str) -> list[int]:
+def _runs_and_steps(arguments: list[str], steps: str | None) -> tuple[list[str], list[int]]:
+    """Numbers that stand among the runs belong to --steps, as in --steps 16 64 256."""
+    folders = [one for one in arguments if not one.isdigit() or Path(one).exists()]
+    text = ",".join([*([steps] if steps else []), *(one for one in arguments if one not in folders)])
+    return folders, _numbers(text, "--steps", "16,64,256") if text else []
+
+
+def _names(folders: list[str], pretrained: str | None) -> dict[str, str | None]:
+    """What to call each run: its folder's name, or all of its path if two have the same."""
+    if pretrained is not None or not folders:
+        return {pretrained or "": folders[0] if folders else None}
+    short = [Path(folder).name for folder in folders]
+    return {name if short.count(name) == 1 else folder: folder for name, folder in zip(short, folders, strict=True)}
+
+
+def _numbers(text: str, option: str = "--subgoals", example: str = "2,7,12") -> list[int]:
     try:
-        return [int(part) for part in text.split(",")]
+        numbers = [int(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"--subgoals is a number or several with commas, such as 2,7,12; got {text!r}") from None
+        numbers = [0]
+    if min(numbers) < 1:
+        raise ValueError(f"{option} is a number or several with commas, such as {example}; got {text!r}")
+    return numbers

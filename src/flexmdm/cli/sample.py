@@ -3,48 +3,67 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+
+from flexmdm.cli import shared
 
 EXAMPLES = """
 **Examples**
 
+* `flexmdm sample runs/names --num 10`: ten new names
+
+* `flexmdm sample runs/articles --watch`: see a paragraph grow
+
+* `flexmdm sample runs/articles --num 100 --sampler tau --steps 256 --json samples.json`
+
 * `flexmdm sample runs/maze11 --through 1,1 5,3 9,9`: a path from cell to cell, drawn here and as path.png
 
 * `flexmdm sample --pretrained maze41 --through 1,1 --through 39,39 --output plan.png`
-
-* `flexmdm sample runs/maze11`: a held-out problem
 """
 
 
 def sample(
-    run: Annotated[str | None, typer.Argument(help="A folder that `flexmdm train --out` wrote.")] = None,
-    cells: Annotated[list[str] | None, typer.Argument(help="More cells behind --through.")] = None,
+    run: shared.Run = None,
+    cells: Annotated[list[str] | None, typer.Argument(help="maze: more cells behind --through.")] = None,
     through: Annotated[list[str] | None, typer.Option(help="maze: the cells to connect, each as row,column.")] = None,
-    pretrained: Annotated[str | None, typer.Option(help="Weights that come with flexmdm, by name.")] = None,
-    num: Annotated[int, typer.Option(min=1, help="How many paths.")] = 1,
-    sampler: Annotated[str | None, typer.Option(help="tau, adaptive, spaced. [default: spaced]")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the sampler.")] = None,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most probable token.")] = 0.0,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The picture.", dir_okay=False)] = Path("path.png"),
-    json: Annotated[Path | None, typer.Option(help="Also write the paths to this file.", dir_okay=False)] = None,
-    seed: Annotated[int, typer.Option(help="Seed of generation.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps. [default: cpu]")] = None,
+    pretrained: shared.Pretrained = None,
+    num: Annotated[int, typer.Option("--num", "-n", min=1, help="How many.")] = 1,
+    sampler: shared.Sampler = None,
+    steps: shared.Steps = None,
+    temperature: shared.Temperature = None,
+    top_p: shared.TopP = None,
+    confidence: shared.Confidence = None,
+    watch: shared.Watch = False,
+    output: Annotated[Path, typer.Option("--output", "-o", help="maze: the picture.", dir_okay=False)] = Path(
+        "path.png"
+    ),
+    json: shared.Json = None,
+    seed: shared.Seed = 0,
+    device: shared.Device = None,
 ) -> None:
-    """Plan paths, and draw them in the terminal and as a picture."""
+    """Sample sequences, or plan paths through a maze."""
     extra = list(cells or [])
     if pretrained is not None and run is not None:  # with --pretrained there is no run: what stands there is a cell
         extra, run = [run, *extra], None
     if extra and not through:
         raise ValueError(f"what is {extra[0]!r}? Cells come behind --through, as row,column")
-    from flexmdm.tasks.maze import report
     from flexmdm.training.run import load_named
 
     task, model = load_named(Path(run) if run else None, pretrained, device)
-    wanted = [_cell(text) for text in [*(through or []), *extra]]
-    options: dict[str, Any] = {"sampler": sampler, "steps": steps, "temperature": temperature, "seed": seed}
-    report.sample(task, model, wanted, num, output, json, **options)
+    options = shared.options(sampler, steps, temperature, top_p, confidence)
+    if task.name == "maze":
+        from flexmdm.tasks.maze import report
+
+        wanted = [_cell(text) for text in [*(through or []), *extra]]
+        report.sample(task, model, wanted, num, output, json, seed=seed, **options)
+        return
+    if through:
+        raise ValueError(f"--through is for mazes; this run was trained on {task.name}")
+    from flexmdm.tasks.text import report as text_report
+
+    text_report.sample(task, model, num, json, watch=watch, seed=seed, **options)
 
 
 def _cell(text: str) -> tuple[int, int]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 EXAMPLES = """
 **Examples**
+
+* `flexmdm train names.txt --out runs/names`: a model of the lines of a file
+
+* `flexmdm train articles.jsonl.gz --field text --paragraphs --size small --out runs/articles`: of paragraphs
+
+* `flexmdm train molecules.csv --field SMILES --dry-run`: what it would do, and how long it would take
 
 * `flexmdm train --task maze --size 11 --subgoals 2-6 --minutes 3 --out runs/maze11`: a model in three minutes
 
@@ -18,22 +25,50 @@ EXAMPLES = """
 
 * `flexmdm train --out runs/maze41 --resume`: go on after an interruption, exactly where it was
 
-* `flexmdm train --task maze --size 41 --dry-run`: what it would do, and how long it would take
-
 * `torchrun --nproc-per-node 4 $(which flexmdm) train --config configs/maze41.toml --out runs/maze41`: four GPUs
 """
 
 
 def train(
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Files (.txt, .jsonl, .csv, .parquet, .fasta, also .gz), folders of them, or hf:NAME of a data set."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", file_okay=False)] = None,
-    task: Annotated[str | None, typer.Option(help="What to learn: maze.")] = None,
+    task: Annotated[str | None, typer.Option(help="What to learn: text, or maze. [default: text]")] = None,
     model: Annotated[str | None, typer.Option(help="flexmdm, or the baseline mdm. [default: flexmdm]")] = None,
     config: Annotated[
         Path | None, typer.Option(help="A TOML file with [task], [network], [recipe].", exists=True, dir_okay=False)
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the latest whole checkpoint of --out.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")] = False,
-    size: Annotated[int | None, typer.Option(help="maze: cells per side, odd. [default: 41]")] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(help="text: tiny, small or base [default: tiny]; maze: cells per side, odd [default: 41]."),
+    ] = None,
+    field: Annotated[str | None, typer.Option(help="text: the field or column to read. [default: text]")] = None,
+    paragraphs: Annotated[
+        bool | None, typer.Option("--paragraphs", help="text: split at blank lines instead of line by line.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="text: characters, bytes, bpe, or a Hugging Face tokenizer. [default: by the data]"),
+    ] = None,
+    vocabulary: Annotated[int | None, typer.Option("--vocab-size", min=2, help="text: tokens of a BPE.")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="text: tokens of a sequence at most. [default: 256]")
+    ] = None,
+    long: Annotated[str | None, typer.Option(help="text: split or drop what is longer. [default: split]")] = None,
+    held_out: Annotated[
+        str | None, typer.Option(help="text: share of the documents to hold out, or a file. [default: 0.05]")
+    ] = None,
+    skip_bad: Annotated[bool | None, typer.Option("--skip-bad", help="text: count bad lines and go on.")] = None,
+    mixture: Annotated[
+        str | None,
+        typer.Option(help="text: weights of templates, such as unconditional=1 or prefix=1,spans=2. [default: all]"),
+    ] = None,
     subgoals: Annotated[
         str | None, typer.Option(help="maze: how many subgoals, from-to or one number. [default: 2-12]")
     ] = None,
@@ -69,30 +104,75 @@ def train(
 
     if resume:
         base = RunConfig.read(_existing(out))
-        stored, network, recipe, interpolant = base.task, base.network, base.recipe, base.interpolant
     else:
-        read = RunConfig.from_dict({"task": {}, **(read_config_file(config) if config else {})})
-        stored, network, recipe, interpolant = read.task, read.network, read.recipe, read.interpolant
-    network = override(network, {"hidden": hidden, "layers": layers, "heads": heads, "dropout": dropout})
+        base = RunConfig.from_dict({"task": {}, **(read_config_file(config) if config else {})})
+    stored = {"name": "text" if data else None, **base.task}
+    named = {
+        "name": task, "model": model, "pairs": pairs, "subgoals": _span(subgoals), "data": data, "field": field,
+        "paragraphs": paragraphs, "tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": max_length,
+        "long": long, "skip_bad": skip_bad, "mixture": _weights(mixture), **_share_or_file(held_out),
+    }  # fmt: skip
+    stored |= {key: value for key, value in named.items() if value is not None}
+    if stored["name"] is None:
+        raise ValueError("what to learn? Give a file, or --task maze, or a --config that says it")
+    if stored["name"] == "maze" and size is not None:
+        stored["size"] = _number(size)
+    elif stored["name"] == "text" and not resume and config is None:
+        base = replace(base, **dict(zip(("network", "recipe"), _sized(size or "tiny"), strict=True)))
+    elif size is not None:
+        raise ValueError("--size is for a new run without a --config: change the numbers of [network] there")
+    network = override(base.network, {"hidden": hidden, "layers": layers, "heads": heads, "dropout": dropout})
     changes = {
         "steps": steps, "batch_size": batch_size, "accumulation": accumulation, "learning_rate": learning_rate,
         "optimizer": optimizer, "schedule": schedule, "targets": targets, "save_every": save_every,
         "eval_every": eval_every, "seed": seed, "dtype": dtype, "compile": compile,
     }  # fmt: skip
-    recipe = override(recipe, changes)
-    named = {"name": task, "model": model, "size": size, "pairs": pairs, "subgoals": _span(subgoals)}
-    stored = {**stored, **{key: value for key, value in named.items() if value is not None}}
-    if "name" not in stored:
-        raise ValueError("what to learn? Give --task maze, or a --config that says it")
+    recipe = override(base.recipe, changes)
     from flexmdm.tasks import task_of
 
-    run = RunConfig(task_of(stored).to_dict(), network, recipe, interpolant)
+    run = RunConfig(task_of(stored).to_dict(), network, recipe, base.interpolant)
     from flexmdm.training import run as running
 
     if dry_run:
         running.dry_run(run, device=device)
         return
     running.train(run, _existing(out, False), resume, minutes, device, log)
+
+
+def _sized(name: str) -> tuple[Any, Any]:
+    from flexmdm.tasks.text.sizes import SIZES
+
+    if name not in SIZES:
+        raise ValueError(f"--size is one of {', '.join(SIZES)} for text, got {name!r}")
+    return SIZES[name]
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"--size is the number of cells per side of a maze, such as 41; got {text!r}") from None
+
+
+def _share_or_file(text: str | None) -> dict[str, Any]:
+    """'0.1' is a share of the documents, anything else a file."""
+    if text is None:
+        return {}
+    try:
+        return {"held_out": float(text)}
+    except ValueError:
+        return {"held_out_data": [text]}
+
+
+def _weights(text: str | None) -> dict[str, float] | None:
+    """'prefix=1,spans=2'"""
+    if text is None:
+        return None
+    try:
+        pairs = (part.split("=") for part in text.split(","))
+        return {name.strip(): float(weight) for name, weight in pairs}
+    except ValueError:
+        raise ValueError(f"--mixture is a list such as unconditional=1,prefix=0.5; got {text!r}") from None
 
 
 def _existing(out: Path | None, must: bool = True) -> Path:

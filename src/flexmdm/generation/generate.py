@@ -37,6 +37,7 @@ class Generation:
         evaluations: how often the denoiser was asked about each sequence.
         hit_max_length: whether it grew to ``max_length``, where insertions end.
         possible: false if it reached a state that the (exact) source cannot produce; it then ends as it stands.
+        given: for each token of each sequence, whether it stood in the prompt (as a token or as a mask).
         trace: every insertion and reveal in order, if asked for.
     """
 
@@ -44,6 +45,7 @@ class Generation:
     evaluations: list[int]
     hit_max_length: list[bool]
     possible: list[bool]
+    given: list[list[bool]]
     trace: list[list[Event]] | None = None
 
 
@@ -284,7 +286,7 @@ class _Run:
 
     def result(self) -> Generation:
         if not self.finished:
-            return Generation([], [], [], [], [] if self.recorder is not None else None)
+            return Generation([], [], [], [], [], [] if self.recorder is not None else None)
         sequences = torch.cat([s for s, _ in self.finished])
         canvas = Canvas.cat([c for _, c in self.finished])[torch.argsort(sequences)]
         full = torch.zeros_like(canvas.lengths, dtype=torch.bool)
@@ -295,5 +297,6 @@ class _Run:
             evaluations=self.evaluations.tolist(),
             hit_max_length=full.tolist(),
             possible=self.possible.tolist(),
+            given=canvas.given.keep(~canvas.is_mask).tolist(),
             trace=None if self.recorder is None else self.recorder.events(self.total),
         )

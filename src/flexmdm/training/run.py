@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import time
 import warnings
 from copy import deepcopy
@@ -35,9 +36,9 @@ WEIGHTS_FILE = "model.safetensors"
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
 
 
-def build(config: RunConfig) -> tuple[Any, FlexMDMModel]:
-    """The task of a run and its untrained model."""
-    task = task_of(config.task)
+def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
+    """The task of a run (if it is not at hand already) and its untrained model."""
+    task = task_of(config.task) if task is None else task
     torch.manual_seed(config.recipe.seed)
     interpolant = FlexMDMInterpolant.from_dict(config.interpolant)
     inserts = config.task["model"] == "flexmdm"
@@ -96,9 +97,10 @@ def train(
     quiet_transformers()
     processes = PartialState(cpu=runs_on_cpu(device))  # those that torchrun started, or this one alone
     console = (console or Console(stderr=True)) if processes.is_main_process else Console(quiet=True)
-    config = _in_full(config)
+    with processes.main_process_first():  # which prepares the data, for the others to find
+        config, task = _in_full(config, folder if resume else None, console)
     checkpoint = _starting_point(config, folder, resume, console)
-    task, model = build(config)
+    task, model = build(config, task)
     if minutes is not None and checkpoint is None:
         steps = steps_within(minutes * 60, config, task, model, processes.device or "cpu")
         config = replace(config, recipe=_planned(config.recipe, broadcast_object_list([steps])[0]))
@@ -108,11 +110,20 @@ def train(
     if minutes is not None:
         callbacks.append(TimeLimit(minutes * 60))
     trainer = FlexMDMTrainer(
-        model, config.recipe, task.train, task.validation, folder, callbacks, device, report_to or ()
+        model,
+        config.recipe,
+        task.train,
+        task.validation,
+        folder,
+        callbacks,
+        device,
+        report_to or (),
+        task.preview(folder, console),
     )
     processes.wait_for_everyone()  # nobody may take what the main process writes now for an earlier run
     if processes.is_main_process:
         config.write(folder)
+        task.save(folder)
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     except KeyboardInterrupt:
@@ -130,10 +141,11 @@ def train(
     return model.eval()
 
 
-def _in_full(config: RunConfig) -> RunConfig:
+def _in_full(config: RunConfig, folder: Path | None, console: Console) -> tuple[RunConfig, Any]:
     """With everything that the task and the schedules have defaults for, so that equal runs have equal words."""
     interpolant = FlexMDMInterpolant.from_dict(config.interpolant)
-    return replace(config, task=task_of(config.task).to_dict(), interpolant=interpolant.to_dict())
+    task = task_of(config.task, folder).settled(console)
+    return replace(config, task=task.to_dict(), interpolant=interpolant.to_dict()), task
 
 
 def _keep_weights(model: FlexMDMModel, folder: Path) -> None:
@@ -164,7 +176,7 @@ def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
         average.apply()
     if model.config.task is None:
         raise ValueError(f"{folder} holds a model that was not trained on a task of flexmdm")
-    return task_of(model.config.task), model.to(device or "cpu").eval()
+    return task_of(model.config.task, folder), model.to(device or "cpu").eval()
 
 
 def load_named(folder: Path | None, pretrained: str | None, device: str | None = None) -> tuple[Any, FlexMDMModel]:
@@ -183,20 +195,26 @@ def dry_run(config: RunConfig, device: str | None = None, console: Console | Non
     """Say what training would do: parameters, steps, time, and the first states."""
     console = console or Console()
     quiet_transformers()
-    task, model = build(config)
+    config, task = _in_full(config, None, console)
+    task, model = build(config, task)
     _describe(config, task, model, console)
     probe = 20.0
     each = probe / steps_within(probe, config, task, model)
     hours = each * config.recipe.steps / 3600
     console.print(
-        f"about {each:.2f} s per step on this machine's CPU: {hours:.1f} hours for {config.recipe.steps:,} steps"
+        f"about {each:.2f} s per step on this machine's CPU: {_duration(hours)} for {config.recipe.steps:,} steps; "
+        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GB of memory"
     )
     collate = Collator(task.train, model.interpolant, model.config.mask_id, seed=config.recipe.seed)
     batch = collate(list(range(config.recipe.batch_size)))
     console.print(f"first batch: {len(batch)} states with {batch.num_tokens} entries; three of them (· is a mask):")
     for tokens, alpha in list(zip(batch.sample.canvas.tokens.tolist(), batch.sample.alpha.tolist(), strict=True))[:3]:
-        shown = " ".join("·" if token == model.config.mask_id else str(token) for token in tokens)
-        console.print(f"  alpha {alpha:.2f}: {shown}", highlight=False)
+        shown = task.show([None if token == model.config.mask_id else token for token in tokens])
+        console.print(f"  alpha {alpha:.2f}: {escape(shown)}", highlight=False)
+
+
+def _duration(hours: float) -> str:
+    return f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
 
 
 def _starting_point(config: RunConfig, folder: Path, resume: bool, console: Console) -> Path | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -48,6 +48,7 @@ class FlexMDMTrainer(Trainer):
         callbacks: progress, logs.
         device: ``cpu``, ``cuda``, ``mps``; default: what there is.
         report_to: loggers by name: tensorboard, trackio, wandb.
+        preview: called with the averaged model at every evaluation; returns further figures for the log.
     """
 
     model: FlexMDMModel
@@ -63,8 +64,9 @@ class FlexMDMTrainer(Trainer):
         callbacks: Sequence[TrainerCallback] = (),
         device: str | None = None,
         report_to: Sequence[str] = (),
+        preview: Callable[[FlexMDMModel], dict[str, float]] | None = None,
     ) -> None:
-        self.recipe, self.folder = recipe, folder
+        self.recipe, self.folder, self._preview = recipe, folder, preview
         arguments = _arguments(recipe, folder, device, report_to)
         self._interpolant, self._mask_id = model.interpolant, model.config.mask_id
         marginalise = recipe.targets == "marginalised"
@@ -147,9 +149,10 @@ class FlexMDMTrainer(Trainer):
                 loss = batch.loss(output.logits, output.insertions, self._interpolant)
                 parts["unmasking"].append(loss.unmasking)
                 parts["insertion"].append(loss.insertion)
+            more = {} if self._preview is None else self._preview(self.model)
         self.model.train(training)
         means = {f"eval_{name}": float(torch.cat(values).mean()) for name, values in parts.items()}
-        metrics = {"eval_loss": sum(means.values()), **means}
+        metrics = {"eval_loss": sum(means.values()), **means, **more}
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics

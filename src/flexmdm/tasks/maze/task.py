@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from flexmdm.canvas import Prompt, Role, Template
@@ -137,6 +139,20 @@ class MazeTask:
             return list(sequence)
         start = list(sequence).index(self.separator) + 1 if self.separator in sequence else 0
         return [token for token in sequence[start:] if token != self.pad]
+
+    def settled(self, console: Console | None = None) -> MazeTask:
+        """Nothing is left open."""
+        return self
+
+    def save(self, folder: Path) -> None:
+        """Nothing more is needed."""
+
+    def show(self, tokens: Sequence[int | None]) -> str:
+        """Cells by their number; ``·`` is a mask."""
+        return " ".join("·" if token is None else str(token) for token in tokens)
+
+    def preview(self, folder: Path, console: Console) -> None:
+        """The loss says enough."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "subgoals": list(self.subgoals)}

@@ -1,0 +1,126 @@
+"""`flexmdm infill` and `flexmdm complete`: go on from what is given."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flexmdm.cli import shared
+
+INFILL_EXAMPLES = """
+**Examples**
+
+* `flexmdm infill runs/articles "The ___ sat on the ___."`: several gaps at once
+
+* `flexmdm infill --pretrained text "The city of ___ was founded in ___." --num 5`
+
+* `flexmdm infill runs/names "a___a" --min 2 --max 4`: two to four tokens in the gap
+
+* `cat lines.txt | flexmdm infill runs/articles - --json filled.json`: one text per line
+
+* `flexmdm infill runs/code "def area(r): return <GAP>" --gap-marker "<GAP>" --watch`
+"""
+COMPLETE_EXAMPLES = """
+**Examples**
+
+* `flexmdm complete runs/articles "Once upon a time" --num 3`
+
+* `flexmdm complete runs/articles --file beginnings.txt --json endings.json`: one text per line
+"""
+Text = Annotated[str | None, typer.Argument(help="The text; - reads one per line from standard input.")]
+File = Annotated[Path | None, typer.Option(help="Read one text per line from a file.", exists=True, dir_okay=False)]
+Num = Annotated[int, typer.Option("--num", "-n", min=1, help="Answers per text.")]
+Minimum = Annotated[int, typer.Option("--min", min=0, help="Tokens per gap at least.")]
+Maximum = Annotated[int | None, typer.Option("--max", min=0, help="Tokens per gap at most. [default: any]")]
+
+
+def infill(
+    run: shared.Run = None,
+    text: Text = None,
+    pretrained: shared.Pretrained = None,
+    file: File = None,
+    num: Num = 1,
+    minimum: Minimum = 0,
+    maximum: Maximum = None,
+    gap_marker: Annotated[str, typer.Option(help="What stands for a gap in the text.")] = "___",
+    sampler: shared.Sampler = None,
+    steps: shared.Steps = None,
+    temperature: shared.Temperature = None,
+    top_p: shared.TopP = None,
+    confidence: shared.Confidence = None,
+    watch: shared.Watch = False,
+    json: shared.Json = None,
+    seed: shared.Seed = 0,
+    device: shared.Device = None,
+) -> None:
+    """Fill the gaps of a text; what is given stays as it is."""
+    run, texts = _texts(run, text, pretrained, file)
+    from flexmdm.tasks.text import report
+    from flexmdm.tasks.text.pipeline import pieces_of
+
+    pieces = [pieces_of(one, gap_marker) for one in texts]
+    options = shared.options(sampler, steps, temperature, top_p, confidence)
+    report.fill(
+        _load(run, pretrained, device), pieces, num, json, watch=watch, seed=seed, minimum=minimum, maximum=maximum,
+        **options,
+    )  # fmt: skip
+
+
+def complete(
+    run: shared.Run = None,
+    text: Text = None,
+    pretrained: shared.Pretrained = None,
+    file: File = None,
+    num: Num = 1,
+    sampler: shared.Sampler = None,
+    steps: shared.Steps = None,
+    temperature: shared.Temperature = None,
+    top_p: shared.TopP = None,
+    confidence: shared.Confidence = None,
+    watch: shared.Watch = False,
+    json: shared.Json = None,
+    seed: shared.Seed = 0,
+    device: shared.Device = None,
+) -> None:
+    """Go on behind a text."""
+    run, texts = _texts(run, text, pretrained, file)
+    from flexmdm.tasks.text import report
+
+    options = shared.options(sampler, steps, temperature, top_p, confidence)
+    pieces = [[one, ""] for one in texts]
+    report.fill(_load(run, pretrained, device), pieces, num, json, watch=watch, seed=seed, **options)
+
+
+def _texts(
+    run: str | None, text: str | None, pretrained: str | None, file: Path | None
+) -> tuple[str | None, list[str]]:
+    """The run, and the texts from wherever they are; with --pretrained the first argument is the text."""
+    if pretrained is not None and run is not None and text is None:
+        run, text = None, run
+    if file is not None and text is not None:
+        raise ValueError("give the text as an argument or --file, not both")
+    if file is not None:
+        lines = file.read_text().splitlines()
+    elif text == "-":
+        lines = sys.stdin.read().splitlines()
+    elif text is not None:
+        return run, [text]
+    else:
+        raise ValueError('what text? Write it behind the run, as in flexmdm infill runs/mine "The ___ sat"')
+    texts = [line for line in lines if line.strip()]
+    if not texts:
+        raise ValueError(f"{file or 'standard input'} holds no text: one per line is expected")
+    return run, texts
+
+
+def _load(run: str | None, pretrained: str | None, device: str | None) -> Any:
+    from flexmdm.tasks.text import TextPipeline, TextTask
+    from flexmdm.training.run import load_named
+
+    task, model = load_named(Path(run) if run else None, pretrained, device)
+    if not isinstance(task, TextTask):
+        raise ValueError(f"{run or pretrained} was trained on the task {task.name}, which has no text to go on from")
+    return TextPipeline(task, model)

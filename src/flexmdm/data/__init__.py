@@ -1,0 +1,22 @@
+"""A user's own texts as training data: reading, tokenizing, splitting, and keeping the result on disk."""
+
+from flexmdm.data.prepared import Preparation, Prepared, TokenStore, prepare
+from flexmdm.data.reading import ReadReport, Source, documents, fingerprint
+from flexmdm.data.splitting import Delimiter, chunk, split_paragraphs
+from flexmdm.data.tokenizers import TextTokenizer, suggest
+
+__all__ = [
+    "Delimiter",
+    "Preparation",
+    "Prepared",
+    "ReadReport",
+    "Source",
+    "TextTokenizer",
+    "TokenStore",
+    "chunk",
+    "documents",
+    "fingerprint",
+    "prepare",
+    "split_paragraphs",
+    "suggest",
+]

@@ -1,0 +1,58 @@
+"""Folders that are either whole or not there, whoever makes them and however that ends."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import uuid
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+_UNFINISHED = "unfinished"
+
+
+def default_cache() -> Path:
+    """$FLEXMDM_CACHE, or ``flexmdm`` in the user's cache folder."""
+    chosen = os.environ.get("FLEXMDM_CACHE")
+    general = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(chosen).expanduser() if chosen else general / "flexmdm"
+
+
+@contextmanager
+def unfinished(cache: Path) -> Generator[Path]:
+    """A new folder for work that may be interrupted; those of processes that are gone are removed."""
+    cache.mkdir(parents=True, exist_ok=True)
+    host = platform.node()
+    for left in cache.glob(f"{_UNFINISHED}-*"):
+        whose, process, _ = left.name.removeprefix(f"{_UNFINISHED}-").rsplit("-", 2)
+        if whose == host and not _is_alive(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+    draft = cache / f"{_UNFINISHED}-{host}-{os.getpid()}-{uuid.uuid4().hex}"
+    draft.mkdir()
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)  # gone already if all went well
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def publish(draft: Path, folder: Path, is_whole: Callable[[Path], bool]) -> None:
+    """Put finished work in its place, unless another process was first; what is there but not whole makes room."""
+    if folder.exists() and not is_whole(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        draft.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise

@@ -1,0 +1,182 @@
+"""From texts to stored token sequences: choosing a tokenizer, encoding in batches, cutting, holding documents out."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from rich.progress import Progress
+
+from flexmdm.data.reading import ReadReport, Source, documents, files, numbered
+from flexmdm.data.splitting import chunk
+from flexmdm.data.stores import StoreWriter, token_dtype
+from flexmdm.data.tokenizers import KINDS, TextTokenizer, suggest
+from flexmdm.randomness import stream, uniform
+
+if TYPE_CHECKING:
+    from flexmdm.data.prepared import Preparation
+
+TRAIN, VALIDATION = "train", "validation"
+_HELD_OUT = stream("held-out document")
+_BATCH_DOCUMENTS, _BATCH_CHARACTERS = 2000, 2_000_000
+_SAMPLE = 8_000_000  # characters to learn bpe from; those of a new word count _NEW_WORD times, as they cost that much
+_NEW_WORD = 4
+
+
+class Watch:
+    """A line of a progress bar that follows the reading of some sources."""
+
+    def __init__(self, bar: Progress, title: str, sources: Iterable[Source]) -> None:
+        self.report = ReadReport()
+        self.size = sum(file.stat().st_size for source in sources for file in files(source))  # 0 if unknown
+        self.bar, self.task = bar, bar.add_task(title, total=self.size or None)
+
+    @property
+    def share(self) -> float:
+        """How much has been read; 1 if nobody knows."""
+        return min(self.report.bytes / self.size, 1.0) if self.size else 1.0
+
+    def show(self) -> None:
+        self.bar.update(self.task, completed=self.report.bytes)
+
+    def wait(self, title: str) -> None:
+        """Something else goes on whose end is unknown."""
+        self.bar.update(self.task, description=title, total=None)
+
+
+def choose_tokenizer(preparation: Preparation, bar: Progress) -> TextTokenizer:
+    """The tokenizer that the settings ask for, made from the data where need be."""
+    kind = preparation.tokenizer
+    if kind == "auto":
+        _, first = next(_batches(numbered(preparation.source)))
+        kind = "bpe" if preparation.vocab_size else suggest(first)
+    if kind not in KINDS:
+        return TextTokenizer.named(kind)
+    # Characters of held-out documents must have a token too; what bpe learns is from training data.
+    sources = preparation.sources if kind == "characters" else [preparation.source]
+    watch = Watch(bar, "making the tokenizer", sources)
+    texts = (text for source in sources for text in documents(source, watch.report))
+    return TextTokenizer.train(
+        kind, _sample(texts, watch) if kind == "bpe" else texts, preparation.vocab_size, watch.show
+    )
+
+
+def _sample(texts: Iterator[str], watch: Watch) -> Iterator[str]:
+    """Texts from all over the files; the first ones where the size is unknown."""
+    taken, words = 0, set()
+    for text in texts:
+        if taken < _SAMPLE * watch.share:
+            text = text[: _SAMPLE // _NEW_WORD]
+            yield text
+            new = set(text.split()) - words
+            words |= new
+            taken += len(text) + (_NEW_WORD - 1) * sum(map(len, new))
+        if taken >= _SAMPLE:
+            break
+    watch.wait("learning the vocabulary")
+
+
+class Maker:
+    """Fills a folder with the stores ``train`` and ``validation``; to be used in a ``with``.
+
+    Attributes:
+        counts: see `Prepared`.
+        first_problem: of the bad lines that were skipped.
+    """
+
+    def __init__(self, preparation: Preparation, tokenizer: TextTokenizer, folder: Path) -> None:
+        self.preparation, self.tokenizer = preparation, tokenizer
+        dtype = token_dtype(tokenizer.size)
+        self.writers = {side: StoreWriter(folder, side, dtype) for side in (TRAIN, VALIDATION)}
+        self.counts = Counter(documents=0, characters=0, skipped=0, empty=0, split=0, dropped=0, sequences=0, tokens=0)
+        self.first_problem: str | None = None
+
+    def __enter__(self) -> Maker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self.writers.values():
+            writer.close()
+
+    def make(self, bar: Progress) -> None:
+        """Read and store everything."""
+        for source in self.preparation.sources:
+            watch = Watch(bar, "tokenizing", [source])
+            for numbers, texts in _batches(numbered(source, watch.report)):
+                self._store(texts, self._held_out(source, numbers))
+                watch.show()
+            self.counts.update(documents=watch.report.documents, skipped=watch.report.skipped)
+            self.first_problem = self.first_problem or watch.report.first_problem
+        for side, writer in self.writers.items():
+            if not writer.sequences:
+                raise ValueError(self._too_small(side))
+            self.counts.update(sequences=writer.sequences, tokens=writer.tokens)
+
+    def _held_out(self, source: Source, numbers: list[int]) -> list[bool]:
+        """Which documents are for validation; all paragraphs of one are, or none."""
+        if self.preparation.held_out_source is not None:
+            return [source is self.preparation.held_out_source] * len(numbers)
+        return (uniform(self.preparation.seed, _HELD_OUT, torch.tensor(numbers)) < self.preparation.held_out).tolist()
+
+    def _store(self, texts: list[str], held_out: list[bool]) -> None:
+        """Encode a batch of documents and append its sequences to their side."""
+        sequences: dict[str, list[np.ndarray]] = {TRAIN: [], VALIDATION: []}
+        characters: dict[str, list[int]] = {TRAIN: [], VALIDATION: []}
+        for text, ids, held in zip(texts, self.tokenizer.encode_arrays(texts), held_out, strict=True):
+            side = VALIDATION if held else TRAIN
+            if not len(ids) or not text.strip():
+                self.counts["empty"] += 1
+            elif len(ids) <= self.preparation.max_length:
+                sequences[side].append(ids)
+                characters[side].append(len(text))
+            elif self.preparation.long == "drop":
+                self.counts["dropped"] += 1
+            else:
+                self.counts["split"] += 1
+                pieces = chunk(ids, self.preparation.max_length, self.tokenizer.delimiters)
+                sequences[side] += pieces
+                characters[side] += [int(self.tokenizer.characters[piece].sum()) for piece in pieces]
+        for side, writer in self.writers.items():
+            writer.append(sequences[side], characters[side])
+        self.counts["characters"] += sum(map(len, texts))
+
+    def _too_small(self, side: str) -> str:
+        settings, counts = self.preparation, self.counts
+        problem = f"the data is too small: of {counts['documents']:,} document(s) none is left to "
+        problem += "train on" if side == TRAIN else "validate on"
+        if counts["dropped"] or counts["empty"]:
+            problem += f" ({counts['dropped']:,} longer than {settings.max_length} tokens, {counts['empty']:,} empty)"
+        if settings.held_out_source is None:
+            problem += f", with a share of {settings.held_out:g} held out"
+        return f"{problem}. Give more data, another held-out share, or a larger max_length"
+
+
+def _batches(texts: Iterator[tuple[int, str]]) -> Iterator[tuple[list[int], list[str]]]:
+    numbers, batch, characters = [], [], 0
+    for number, text in texts:
+        numbers.append(number)
+        batch.append(text)
+        characters += len(text)
+        if len(batch) >= _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
+            yield numbers, batch
+            numbers, batch, characters = [], [], 0
+    if batch:
+        yield numbers, batch
+
+
+@contextmanager
+def parallel_tokenizers() -> Generator[None]:
+    """All cores encode now. Afterwards one does: a process that is forked later must not use more, and would warn."""
+    name = "TOKENIZERS_PARALLELISM"
+    chosen = os.environ.get(name)
+    os.environ[name] = chosen or "true"
+    try:
+        yield
+    finally:
+        os.environ[name] = chosen or "false"

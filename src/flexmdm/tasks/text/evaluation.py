@@ -1,0 +1,147 @@
+"""How good a text model is: lengths, fluency and variety of its samples, and the likelihood of held-out sequences."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+
+from flexmdm.evaluation.fluency import (
+    Interval,
+    ReferenceLM,
+    distinct_n,
+    generative_perplexity,
+    unigram_entropy,
+    xz_bits_per_character,
+)
+from flexmdm.evaluation.lengths import length_fidelity
+from flexmdm.evaluation.textreport import LikelihoodScore, TextScore
+from flexmdm.tasks.text.likelihoods import bits
+from flexmdm.tasks.text.pipeline import STEPS, TextPipeline
+from flexmdm.tasks.text.report import fill_with_bar
+
+_NOTHING = Interval(float("nan"), float("nan"), float("nan"))
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What samples are compared with.
+
+    Attributes:
+        texts, tokens: held-out sequences.
+        lm: the reference model; ``None`` leaves perplexities out.
+    """
+
+    texts: list[str]
+    tokens: list[list[int]]
+    lm: ReferenceLM | None = None
+
+    @classmethod
+    def of(cls, pipeline: TextPipeline, lm: ReferenceLM | None = None) -> Judge:
+        """All held-out sequences of a run."""
+        store = pipeline.task.validation.store
+        tokens = store.take(torch.arange(len(store))).tolist()
+        return cls([pipeline.task.text.decode(sequence) for sequence in tokens], tokens, lm)
+
+    def score(
+        self,
+        name: str,
+        texts: Sequence[str],
+        tokens: Sequence[Sequence[int]],
+        sampler: str,
+        steps: int,
+        temperature: float = 1.0,
+        evaluations: float = 0.0,
+        seconds: float = 0.0,
+    ) -> TextScore:
+        """The score of texts, whoever wrote them."""
+        fidelity = length_fidelity([len(t) for t in tokens], [len(t) for t in self.tokens])
+        perplexity, kept = _NOTHING, float("nan")
+        if self.lm is not None:
+            found = self._perplexity(texts)
+            perplexity, kept = found.corpus, found.kept_share
+        return TextScore(
+            model=name,
+            sampler=sampler,
+            steps=steps,
+            temperature=temperature,
+            num=len(texts),
+            length_w1=Interval(fidelity.w1, fidelity.w1_low, fidelity.w1_high),
+            length_ks=Interval(fidelity.ks, fidelity.ks_low, fidelity.ks_high),
+            generative_perplexity=perplexity,
+            kept=kept,
+            entropy=unigram_entropy(tokens).per_text,
+            distinct_1=distinct_n(tokens, 1).pooled,
+            distinct_2=distinct_n(tokens, 2).pooled,
+            distinct_3=distinct_n(tokens, 3).pooled,
+            evaluations=evaluations,
+            seconds=seconds,
+            samples=list(texts[:20]),
+            lengths=[len(t) for t in tokens],
+        )
+
+    def _perplexity(self, texts: Sequence[str]) -> Any:
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task("reading", total=len(texts))
+            return generative_perplexity(
+                self.lm, texts, progress=lambda done, total: progress.update(bar, completed=done, total=total)
+            )
+
+    def held_out(self, num: int) -> TextScore:
+        """How held-out sequences themselves would do; their lengths are their own, so those distances are 0."""
+        return self.score("held-out", self.texts[:num], self.tokens[:num], "", 0)
+
+    def xz(self) -> float:
+        """Bits per character of xz on the held-out texts."""
+        return xz_bits_per_character("", self.texts)
+
+
+def measure(
+    name: str,
+    pipeline: TextPipeline,
+    judge: Judge,
+    num: int,
+    steps: int = STEPS,
+    sampler: str | None = None,
+    temperature: float = 1.0,
+    **options: Any,
+) -> TextScore:
+    """Draw ``num`` samples from nothing and judge them."""
+    sampler = sampler or ("spaced" if pipeline.task.model == "flexmdm" else "tau")
+    began = time.perf_counter()
+    answers = fill_with_bar(
+        pipeline,
+        [["", ""]],
+        num,
+        f"{name}, {sampler} {steps}",
+        sampler=sampler,
+        steps=steps,
+        temperature=temperature,
+        **options,
+    )
+    return judge.score(
+        name,
+        [answer.text for answer in answers],
+        [answer.tokens for answer in answers],
+        sampler,
+        steps,
+        temperature,
+        sum(answer.evaluations for answer in answers) / num,
+        (time.perf_counter() - began) / num,
+    )
+
+
+def held_out_bits(name: str, pipeline: TextPipeline, num: int, num_times: int = 64, seed: int = 0) -> LikelihoodScore:
+    """The likelihood of the first ``num`` held-out sequences."""
+    index = torch.arange(min(num, len(pipeline.task.validation.store)))
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task(f"{name}, likelihood", total=len(index))
+        found = bits(
+            pipeline.model, pipeline.task, index, num_times, seed, lambda done: progress.update(bar, completed=done)
+        )
+    return LikelihoodScore(name, found.per_sequence, found.per_token.value, found.per_character, found.sequences)

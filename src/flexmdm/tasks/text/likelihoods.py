@@ -1,0 +1,76 @@
+"""How many bits a model needs for held-out sequences, by the marginalised likelihood."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.canvas import Template
+from flexmdm.evaluation.distances import Estimate
+from flexmdm.objective import likelihood
+from flexmdm.tasks.text.task import TextTask, padded
+
+_AT_A_TIME = 16
+
+
+@dataclass(frozen=True)
+class Bits:
+    """Upper bounds on what an ideal coder with the model needs, length included, with standard errors.
+
+    Attributes:
+        per_sequence: mean over the sequences.
+        per_token, per_character: all bits over all tokens, or characters.
+        sequences: how many there were.
+    """
+
+    per_sequence: Estimate
+    per_token: Estimate
+    per_character: Estimate
+    sequences: int
+
+
+def bits(
+    model: FlexMDMModel,
+    task: TextTask,
+    index: Tensor,
+    num_times: int = 64,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Bits:
+    """The bits of the held-out sequences ``index``, generated from nothing.
+
+    For MDM they are those of the padded sequences: what follows the first PAD costs bits too, unless it is certain.
+
+    Args:
+        model, task: what was trained.
+        index: which of the held-out sequences.
+        num_times: times per sequence.
+        seed: of the states.
+        progress: called with the number of sequences done.
+    """
+    store, denoiser, nats = task.validation.store, model.denoiser(), []
+    for start in range(0, len(index), _AT_A_TIME):
+        x1 = store.take(index[start : start + _AT_A_TIME])
+        x1, template = padded(x1, task) if task.model == "mdm" else (x1, Template.free(x1))
+        nats.append(likelihood(denoiser, x1, num_times=num_times, seed=seed + start, template=template).nats)
+        if progress is not None:
+            progress(start + len(x1))
+    total = torch.cat(nats).cpu() / math.log(2)
+    return Bits(
+        per_sequence=_ratio(total, torch.ones_like(total)),
+        per_token=_ratio(total, store.lengths[index].double()),
+        per_character=_ratio(total, store.characters[index].double()),
+        sequences=len(index),
+    )
+
+
+def _ratio(above: Tensor, below: Tensor) -> Estimate:
+    """sum(above) / sum(below), with the standard error of a ratio of means over sequences."""
+    value = float(above.sum() / below.sum())
+    spread = (above - value * below).std() if len(above) > 1 else torch.tensor(math.inf)
+    return Estimate(value, float(spread / below.mean() / math.sqrt(len(above))))

@@ -1,0 +1,188 @@
+"""Strings in, strings out: sample, complete and infill with a trained model."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.canvas import Prompt
+from flexmdm.generation import Event, Progress, generate
+from flexmdm.tasks.text.task import TextTask
+
+GAP_MARKER = "___"
+STEPS = 64
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Filled:
+    """One answer.
+
+    Attributes:
+        text: all of it; the given pieces stand in it byte for byte.
+        gaps: what was found for each gap.
+        tokens: of all of it.
+        evaluations: of the network.
+        hit_max_length: whether it wanted to grow beyond the longest sequence.
+        prompt, events: what it started from, and what happened, if a trace was asked for.
+    """
+
+    text: str
+    gaps: tuple[str, ...]
+    tokens: tuple[int, ...]
+    evaluations: int
+    hit_max_length: bool
+    prompt: Prompt
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True)
+class TextPipeline:
+    """A model with its tokenizer.
+
+    Load one by `from_pretrained`, then ``pipeline.sample(3)``, ``pipeline.complete("Once upon")`` and
+    ``pipeline.infill("The ___ sat on the ___.")``. All three take options of `flexmdm.generate`: ``sampler``,
+    ``steps``, ``temperature``, ``top_p``, ``seed`` and so on.
+    """
+
+    task: TextTask
+    model: FlexMDMModel
+
+    @classmethod
+    def from_pretrained(cls, run: str | Path, device: str | None = None) -> TextPipeline:
+        """The folder of a run, or the name of weights that come with the package (such as ``text``)."""
+        from flexmdm.training.run import PRETRAINED, load, load_named
+
+        bundled = not Path(run).exists() and (PRETRAINED / str(run)).is_dir()
+        task, model = load_named(None, str(run), device) if bundled else load(Path(run), device)
+        if not isinstance(task, TextTask):
+            raise ValueError(f"{run} was trained on the task {task.name}, not on text")
+        return cls(task, model)
+
+    def sample(self, num: int = 1, **options: Any) -> list[str]:
+        """``num`` sequences from nothing."""
+        return [answer.text for answer in self.fill([["", ""]], num, **options)]
+
+    def complete(self, text: str | Sequence[str], num: int = 1, **options: Any) -> Any:
+        """Go on behind ``text``: a string for a string, a list for a list or if ``num`` is more than 1."""
+        texts = [text] if isinstance(text, str) else list(text)
+        answers = [answer.text for answer in self.fill([[one, ""] for one in texts], num, **options)]
+        return answers[0] if isinstance(text, str) and num == 1 else answers
+
+    def infill(self, text: str | Sequence[str], num: int = 1, gap_marker: str = GAP_MARKER, **options: Any) -> Any:
+        """Fill every ``gap_marker``: a string for a string, a list for a list or if ``num`` is more than 1."""
+        texts = [text] if isinstance(text, str) else list(text)
+        answers = [answer.text for answer in self.fill([pieces_of(one, gap_marker) for one in texts], num, **options)]
+        return answers[0] if isinstance(text, str) and num == 1 else answers
+
+    def fill(
+        self,
+        texts: Sequence[Sequence[str]],
+        num: int = 1,
+        minimum: int = 0,
+        maximum: int | None = None,
+        trace: bool = False,
+        seed: int = 0,
+        callback: Callable[[int, Progress], None] | None = None,
+        **options: Any,
+    ) -> list[Filled]:
+        """``num`` answers for each text, given as the pieces between its gaps.
+
+        Args:
+            texts: for each text its pieces; an empty first or last piece leaves that end open.
+            num: answers per text.
+            minimum, maximum: tokens per gap.
+            trace: keep the events.
+            seed: of generation.
+            callback: called with (answers already complete, `flexmdm.generation.Progress`) after every step.
+            options: of `flexmdm.generate`.
+        """
+        for number, pieces in enumerate(texts):
+            if len(pieces) < 2:
+                raise ValueError(f"text {number + 1} has no gap: {pieces[0]!r}" if pieces else "a text has pieces")
+        tokens = [self._encode(pieces) for pieces in texts]
+        prompts = [self.task.prompt(pieces, minimum, maximum) for pieces in tokens]
+        options = {"sampler": "spaced" if self.task.model == "flexmdm" else "tau", "steps": STEPS, **options}
+        if self.task.model == "flexmdm":
+            options["max_length"] = self.task.max_length
+        jobs = [number for number in range(len(prompts)) for _ in range(num)]
+        denoiser, answers = self.model.denoiser(), []
+        for start in range(0, len(jobs), BATCH):
+            part = jobs[start : start + BATCH]
+            out = generate(
+                denoiser,
+                prompts=[prompts[number] for number in part],
+                seed=seed,
+                first_sequence=start,
+                trace=trace,
+                callback=None if callback is None else lambda progress, done=start: callback(done, progress),
+                **options,
+            )
+            for row, number in enumerate(part):
+                found = fillings(out.sequences[row], out.given[row], prompts[number], tokens[number])
+                gaps = self._decode(texts[number], found)
+                text = "".join(piece + gap for piece, gap in zip(texts[number], (*gaps, ""), strict=True))
+                events = tuple(out.trace[row]) if out.trace is not None else ()
+                tokens_of_all = tuple(self.task.clean(out.sequences[row]))
+                measured = out.evaluations[row], out.hit_max_length[row]
+                answers.append(Filled(text, gaps, tokens_of_all, *measured, prompts[number], events))
+        return answers
+
+    @property
+    def _leading_spaces(self) -> bool:
+        """Whether tokens begin with the space before their word, so that a filling brings it along."""
+        return self.task.text.kind not in ("characters", "bytes")
+
+    def _encode(self, pieces: Sequence[str]) -> list[list[int]]:
+        if self._leading_spaces:
+            pieces = [*(piece.removesuffix(" ") for piece in pieces[:-1]), pieces[-1]]
+        return self.task.text.encode(pieces)
+
+    def _decode(self, pieces: Sequence[str], found: Sequence[Sequence[int]]) -> tuple[str, ...]:
+        gaps = []
+        for piece, tokens in zip(pieces, found, strict=False):
+            gap = self.task.text.decode(self.task.clean(tokens))
+            gaps.append(gap.removeprefix(" ") if self._leading_spaces and piece.endswith(" ") else gap)
+        return tuple(gaps)
+
+
+def pieces_of(text: str, gap_marker: str = GAP_MARKER) -> list[str]:
+    """A text cut at its gaps.
+
+    >>> pieces_of("The ___ sat on the ___.")
+    ['The ', ' sat on the ', '.']
+    """
+    if not gap_marker:
+        raise ValueError("the gap marker is empty: give one or more characters that do not occur in the text")
+    pieces = text.split(gap_marker)
+    if len(pieces) == 1:
+        raise ValueError(f"there is no gap in {text!r}: write {gap_marker} where something is to be found")
+    return pieces
+
+
+def fillings(
+    sequence: Sequence[int], given: Sequence[bool], prompt: Prompt, pieces: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """The tokens that stand in each gap between the pieces of a prompt.
+
+    >>> prompt = Prompt.infill([[1], [2, 3], []])
+    >>> fillings([1, 7, 2, 3, 2, 3], [True, False, True, True, False, False], prompt, [[1], [2, 3], []])
+    [[7], [2, 3]]
+    """
+    found: list[list[int]] = [[] for _ in pieces[1:]]
+    ends = list(accumulate(map(len, pieces)))  # fixed tokens up to the end of each piece
+    place = fixed = 0  # entries of the prompt, and fixed tokens, so far
+    for token, was_given in zip(sequence, given, strict=True):
+        if was_given:
+            place += 1
+            if prompt.tokens[place - 1] is not None:
+                fixed += 1
+                continue
+        # In the gap behind the first piece that is complete; of several such, the first takes it all.
+        found[min(bisect_left(ends, fixed), len(found) - 1)].append(token)
+    return found

@@ -1,0 +1,186 @@
+"""What a person sees of a text run: samples, filled gaps, and the table and page of an evaluation."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.tasks.text.pipeline import Filled, TextPipeline
+from flexmdm.tasks.text.playback import play
+from flexmdm.tasks.text.task import TextTask
+
+
+def sample(
+    task: TextTask,
+    model: FlexMDMModel,
+    num: int,
+    json: Path | None = None,
+    watch: bool = False,
+    console: Console | None = None,
+    **options: Any,
+) -> list[Filled]:
+    """Print ``num`` samples, one after the other (with a line between those that have several lines)."""
+    return fill(TextPipeline(task, model), [["", ""]], num, json, watch, console, **options)
+
+
+def fill(
+    pipeline: TextPipeline,
+    texts: Sequence[Sequence[str]],
+    num: int,
+    json: Path | None = None,
+    watch: bool = False,
+    console: Console | None = None,
+    **options: Any,
+) -> list[Filled]:
+    """Print ``num`` answers for each text, what was found in colour."""
+    console = console or Console()
+    answers = fill_with_bar(pipeline, texts, num, trace=watch, **options)
+    several_lines = any("\n" in answer.text for answer in answers)
+    for number, answer in enumerate(answers):
+        if watch:
+            play(pipeline.task, answer, console)
+        console.print(_coloured(texts[number // num], answer), highlight=False, soft_wrap=True)
+        if several_lines and number + 1 < len(answers):
+            console.rule(style="dim")
+    cut = sum(answer.hit_max_length for answer in answers)
+    if cut:
+        Console(stderr=True).print(
+            f"{cut} of {len(answers)} reached {pipeline.task.max_length} tokens, the most this model has seen"
+        )
+    if json is not None:
+        rows = [
+            {"text": answer.text, "gaps": list(answer.gaps), "evaluations": answer.evaluations} for answer in answers
+        ]
+        json.parent.mkdir(parents=True, exist_ok=True)
+        json.write_text(json_module.dumps(rows, indent=2, ensure_ascii=False) + "\n")
+    return answers
+
+
+def evaluate(
+    runs: dict[str, TextPipeline],
+    steps: Sequence[int],
+    num: int,
+    reference: str = "auto",
+    likelihoods: int = 200,
+    num_times: int = 64,
+    page: Path | None = None,
+    json: Path | None = None,
+    command: str = "",
+    console: Console | None = None,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Judge runs that were trained on the same data, print the table, and write the figures and the page.
+
+    Args:
+        runs: by name; the held-out sequences of the first are what all are compared with.
+        steps: of the sampler, one score for each.
+        num: samples per score.
+        reference: of `flexmdm.evaluation.fluency.ReferenceLM`; ``auto`` for the default one if it is installed,
+            ``none`` for no perplexity.
+        likelihoods: held-out sequences for the likelihood; 0 leaves it out.
+        num_times: times per sequence for it.
+        page, json: files to write.
+        command: what the page says it was made by.
+        console: where the table goes.
+        options: of `flexmdm.generate`.
+    """
+    from flexmdm.evaluation import textreport
+    from flexmdm.tasks.text.evaluation import Judge, held_out_bits, measure
+
+    console = console or Console()
+    first = next(iter(runs.values()))
+    judge = Judge.of(first, _reference(reference, console))
+    scores = [judge.held_out(num)]
+    for name, pipeline in runs.items():
+        scores += [measure(name, pipeline, judge, num, count, **options) for count in steps]
+    table = textreport.table_of(scores, f"{num:,} samples each, against {len(judge.texts):,} held-out sequences")
+    console.print(table)
+    known = [held_out_bits(name, pipeline, likelihoods, num_times) for name, pipeline in runs.items() if likelihoods]
+    xz = judge.xz()
+    for score in known:
+        console.print(
+            f"{score.model}: {_bits(score.bits_per_sequence)} bits per sequence, "
+            f"{_bits(score.bits_per_character)} per character, by the likelihood of {score.num} held-out sequences "
+            f"(standard errors; xz: {xz:.2f} per character)",
+            highlight=False,
+        )
+    bits_of = {score.model: score.to_dict() for score in known}
+    rows = []
+    for score in scores[1:]:
+        row = _by_name(score.to_dict(), bits_of.get(score.model, {}))
+        rows.append({**row, "xz_bits_per_character": xz})
+    if json is not None:
+        json.parent.mkdir(parents=True, exist_ok=True)
+        json.write_text(json_module.dumps(rows[0] if len(rows) == 1 else rows, indent=1, ensure_ascii=False) + "\n")
+    if page is not None:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        lengths = [len(tokens) for tokens in judge.tokens]
+        textreport.page(page, "Text: " + " and ".join(runs), scores, known, lengths, xz, command)
+        console.print(f"the page is {page}")
+    return rows
+
+
+def _reference(name: str, console: Console) -> Any:
+    from flexmdm.evaluation.fluency import ReferenceLM
+
+    if name == "none":
+        return None
+    try:
+        return ReferenceLM.load(None if name == "auto" else name)
+    except ValueError as error:
+        if name != "auto":
+            raise
+        console.print(f"no perplexity: {error}", highlight=False)
+        return None
+
+
+def _bits(estimate: Any) -> str:
+    return f"{estimate.value:.2f} ± {estimate.standard_error:.2f}"
+
+
+def _by_name(score: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """One flat row: a number by its name, and the ends of its interval or its standard error beside it."""
+    row: dict[str, Any] = {}
+    for name, value in {**score, **{k: v for k, v in known.items() if k not in ("model", "num")}}.items():
+        if isinstance(value, dict):
+            row[name] = value["value"]
+            row |= {f"{name}_{end}": value[end] for end in value if end != "value"}
+        else:
+            row[name] = value
+    return {**row, "likelihood_num": known.get("num", 0)}
+
+
+def fill_with_bar(
+    pipeline: TextPipeline, texts: Sequence[Sequence[str]], num: int, what: str = "writing", **options: Any
+) -> list[Filled]:
+    """`TextPipeline.fill` with a progress bar on standard error."""
+    total = len(texts) * num
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f}%"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task(what, total=total)
+
+        def show(done: int, step: Any) -> None:
+            under_way = float(step.alpha.sum()) if len(step.alpha) else 0.0
+            progress.update(bar, completed=min(done + step.finished + 0.9 * under_way, total))
+
+        return pipeline.fill(texts, num, callback=show, **options)
+
+
+def _coloured(pieces: Sequence[str], answer: Filled) -> Text:
+    text = Text()
+    for piece, gap in zip(pieces, (*answer.gaps, ""), strict=True):
+        text.append(piece)
+        text.append(gap, style="green" if any(pieces) else "")
+    return text

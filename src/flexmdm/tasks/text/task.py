@@ -1,0 +1,239 @@
+"""Sequences from files as a task: training examples, prompts and what to make of the answer, for FlexMDM and MDM."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from flexmdm.canvas import Prompt, Role, Template
+from flexmdm.data import Preparation, Prepared, Source, TextTokenizer, TokenStore, fingerprint, prepare
+from flexmdm.sequences import Ragged
+from flexmdm.tasks.text.templates import Mixture, draw_templates
+
+if TYPE_CHECKING:
+    from flexmdm.backbones.model import FlexMDMModel
+
+TOKENIZER_FILE = "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class TextTask:
+    """Sequences of tokens: text, names, molecules, proteins, whatever a file holds.
+
+    FlexMDM learns from the sequences as they are. MDM sees them padded to ``max_length``; its PAD is an ordinary token.
+
+    Args:
+        data: files, folders or data sets, as `flexmdm.data.Source` takes them.
+        model: who the examples are for.
+        field, paragraphs, skip_bad: of the `Source`.
+        tokenizer, vocabulary, max_length, long, held_out: of the `Preparation`.
+        held_out_data: files to hold out instead of a share of the data.
+        mixture: weights of the templates, by name.
+        data_seed: of the split and of the templates.
+        contents: what the files were when the run began (filled in by `settled`).
+        folder: where the tokenizer is, for a task that has been trained already.
+    """
+
+    data: tuple[str, ...] = ()
+    model: Literal["flexmdm", "mdm"] = "flexmdm"
+    field: str | None = None
+    paragraphs: bool = False
+    skip_bad: bool = False
+    tokenizer: str = "auto"
+    vocabulary: int | None = None
+    max_length: int = 256
+    long: Literal["split", "drop"] = "split"
+    held_out: float = 0.05
+    held_out_data: tuple[str, ...] = ()
+    mixture: dict[str, float] = dataclasses.field(default_factory=lambda: asdict(Mixture()))
+    data_seed: int = 0
+    contents: str | None = None
+    folder: Path | None = None
+    name: str = dataclasses.field(default="text", init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("data", "held_out_data"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(map(str, value)))
+        if self.model not in ("flexmdm", "mdm"):
+            raise ValueError(f"the model is flexmdm or mdm, got {self.model!r}")
+        if self.max_length < 1:
+            raise ValueError(f"max_length must be at least 1, got {self.max_length}")
+        known = {f.name for f in fields(Mixture)}
+        if not set(self.mixture) <= known:
+            raise ValueError(f"a mixture has the weights {', '.join(sorted(known))}; got {', '.join(self.mixture)}")
+        object.__setattr__(self, "mixture", {name: float(self.mixture.get(name, 0.0)) for name in asdict(Mixture())})
+        self._mixture  # noqa: B018 - says what is wrong with it
+
+    @property
+    def _mixture(self) -> Mixture:
+        return Mixture(**self.mixture)
+
+    # Data -------------------------------------------------------------------------------------------------------------
+
+    def settled(self, console: Console | None = None) -> TextTask:
+        """The same with everything chosen that was left open, from the data; prepares them if need be."""
+        if not self.data:
+            raise ValueError("what to learn from? Give a file: flexmdm train PATH --out RUN")
+        prepared = prepare(self._preparation, self._known_tokenizer, console=console)
+        task = replace(
+            self,
+            tokenizer=self.tokenizer if self.tokenizer != "auto" else prepared.tokenizer.kind,
+            vocabulary=prepared.tokenizer.size,
+            contents=fingerprint(self._preparation.source),
+        )
+        object.__setattr__(task, "prepared", prepared)  # fills the cache of the property
+        return task
+
+    @property
+    def _preparation(self) -> Preparation:
+        held_out = (
+            Source(self.held_out_data, self.field, self.paragraphs, self.skip_bad) if self.held_out_data else None
+        )
+        return Preparation(
+            Source(self.data, self.field, self.paragraphs, self.skip_bad),
+            self.tokenizer,
+            self.vocabulary,
+            self.max_length,
+            self.long,
+            self.held_out,
+            held_out,
+            self.data_seed,
+        )
+
+    @property
+    def _known_tokenizer(self) -> TextTokenizer | None:
+        if self.folder is not None and (self.folder / TOKENIZER_FILE).is_file():
+            return TextTokenizer.load(self.folder)
+        return None
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        return prepare(self._preparation, self._known_tokenizer, console=Console(quiet=True))
+
+    @cached_property
+    def text(self) -> TextTokenizer:
+        """Between text and tokens."""
+        return self._known_tokenizer or self.prepared.tokenizer
+
+    def save(self, folder: Path) -> None:
+        """Leave in a run's folder what is needed to use it without its data."""
+        self.text.save(folder)
+
+    @property
+    def pad(self) -> int:
+        return self.text.size
+
+    @property
+    def vocab_size(self) -> int:
+        """The tokens; for MDM also PAD."""
+        return self.text.size + (1 if self.model == "mdm" else 0)
+
+    @cached_property
+    def train(self) -> TextExamples:
+        return TextExamples(self, self.prepared.train)
+
+    @cached_property
+    def validation(self) -> TextExamples:
+        return TextExamples(self, self.prepared.validation)
+
+    # Prompts and answers ----------------------------------------------------------------------------------------------
+
+    def prompt(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
+        """Fixed pieces of tokens with something to find between them; ``[[], []]`` is the empty prompt."""
+        fixed = sum(map(len, pieces))
+        needed = fixed + minimum * (len(pieces) - 1)
+        if needed > self.max_length or (fixed == self.max_length and minimum == 0 and maximum != 0):
+            raise ValueError(
+                f"the text leaves no room: {fixed} tokens are given, {minimum} at least go in each of "
+                f"{len(pieces) - 1} gaps, and this model was trained on at most {self.max_length}"
+            )
+        if self.model == "flexmdm":
+            return Prompt.infill(pieces, minimum, maximum)
+        if len(pieces) == 2 and not pieces[1] and minimum == 0 and maximum is None:  # PAD may be among what follows
+            tokens = [*pieces[0], *[None] * (self.max_length - fixed)]
+            return Prompt(tuple(tokens), (False,) * (len(tokens) + 1))
+        if minimum != maximum or not maximum:
+            raise ValueError(
+                "an MDM fills a known number of masks: say how many tokens each gap has by equal --min and --max"
+            )
+        return Prompt.infill(pieces, minimum, maximum)
+
+    def clean(self, sequence: Sequence[int]) -> list[int]:
+        """What was generated, without PAD."""
+        return [token for token in sequence if token < self.text.size]
+
+    def show(self, tokens: Sequence[int | None]) -> str:
+        """The text; ``·`` is a mask."""
+        parts = []
+        for masked, run in groupby(tokens, lambda token: token is None):
+            run = list(run)
+            parts.append("·" * len(run) if masked else self.text.decode(self.clean(run)))
+        return "".join(parts)
+
+    def preview(self, folder: Path, console: Console) -> Callable[[FlexMDMModel], dict[str, float]]:
+        """Two samples, and the likelihood of some held-out sequences."""
+        from flexmdm.tasks.text.preview import Preview
+
+        return Preview(self, folder, console)
+
+    def to_dict(self) -> dict[str, Any]:
+        stored = asdict(self)
+        del stored["folder"]
+        return {**stored, "data": list(self.data), "held_out_data": list(self.held_out_data)}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any], folder: Path | None = None) -> TextTask:
+        values: dict[str, Any] = {key: value for key, value in stored.items() if key != "name"}
+        known = [f.name for f in fields(cls) if f.init and f.name != "folder"]
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            raise ValueError(f"the text task has no {', '.join(unknown)}; it knows {', '.join(known)}")
+        return cls(**values, folder=folder)
+
+
+@dataclass(frozen=True, eq=False)
+class TextExamples:
+    """Sequences with templates drawn anew each time they are seen."""
+
+    task: TextTask
+    store: TokenStore
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    @cached_property
+    def _may_cut(self) -> Tensor:
+        return torch.as_tensor(self.task.text.word_start)
+
+    @cached_property
+    def mean_length(self) -> float:
+        return float(self.store.lengths.double().mean())
+
+    def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
+        """The sequences ``index`` ``[B]``; their templates belong to the ``numbers`` ``[B]``."""
+        x1 = self.store.take(index)
+        mixture = self.task._mixture
+        template = draw_templates(x1, self._may_cut[x1.values], mixture, self.mean_length, self.task.data_seed, numbers)
+        return (x1, template) if self.task.model == "flexmdm" else padded(x1, self.task, template.roles)
+
+
+def padded(x1: Ragged, task: TextTask, roles: Ragged | None = None) -> tuple[Ragged, Template]:
+    """The sequences with PAD behind them, for MDM: fixed tokens stay fixed, all others are masks from the start."""
+    size, width = len(x1), task.max_length
+    tokens = torch.full((size, width), task.pad)
+    places = torch.full((size, width), int(Role.PRESENT))
+    tokens[x1.rows, x1.columns] = x1.values
+    if roles is not None:
+        places[x1.rows, x1.columns] = torch.where(roles.values == Role.FIXED, int(Role.FIXED), int(Role.PRESENT))
+    full = Ragged(tokens.flatten(), torch.full((size,), width))
+    return full, Template.of_roles(full.with_values(places.flatten()))

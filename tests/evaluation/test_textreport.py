@@ -1,0 +1,105 @@
+import json
+import math
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from flexmdm.evaluation.distances import Estimate
+from flexmdm.evaluation.fluency import Interval
+from flexmdm.evaluation.textreport import SHOWN, LikelihoodScore, TextScore, page, table_of
+
+HOSTILE = "</li></ol><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)> & \ud800 [bold]"
+NOTHING = Interval(math.nan, math.nan, math.nan)
+
+
+def score(model="flexmdm", steps=64, **changes):
+    values = {
+        "model": model, "sampler": "spaced", "steps": steps, "temperature": 1.0, "num": 100,
+        "length_w1": Interval(3.2, 1.0, 5.5), "length_ks": Interval(0.1, 0.0, 0.2),
+        "generative_perplexity": Interval(80.0, 70.0, 95.0), "kept": 0.98, "entropy": Interval(4.0, 3.9, 4.1),
+        "distinct_1": 0.1, "distinct_2": 0.5, "distinct_3": 0.9, "evaluations": 65.0, "seconds": 0.5,
+        "samples": ["one text", "two texts"], "lengths": [5, 8, 9, 12],
+    }  # fmt: skip
+    return TextScore(**(values | changes))
+
+
+LIKELIHOOD = LikelihoodScore("flexmdm", Estimate(700.0, 8.0), 7.0, Estimate(1.5, 0.01), 100)
+
+
+class Elements(HTMLParser):
+    """The elements of a page, their attributes, and its text."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.names, self.attributes, self.text = [], [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def written(tmp_path, scores, likelihoods=(LIKELIHOOD,), title="A title", xz=2.5, command="flexmdm eval runs/a"):
+    page(tmp_path / "deep" / "page.html", title, scores, likelihoods, [4, 8, 8, 11], xz, command)
+    return (tmp_path / "deep" / "page.html").read_text(encoding="utf-8")
+
+
+def test_hostile_samples_names_and_commands_stay_text(tmp_path):
+    scores = [score(HOSTILE, samples=[HOSTILE], sampler=HOSTILE), score(HOSTILE, steps=0, samples=[HOSTILE])]
+    likelihood = LikelihoodScore(HOSTILE, Estimate(700.0, 8.0), 7.0, Estimate(1.5, 0.01), 100)
+    elements = Elements(written(tmp_path, scores, [likelihood], HOSTILE, command=HOSTILE))
+    assert not {"script", "img", "iframe", "object"} & set(elements.names)
+    assert not [name for name, _ in elements.attributes if name.startswith("on")]
+    assert "<script>alert(1)</script>" in "".join(elements.text)
+
+
+def test_the_page_needs_no_network(tmp_path):
+    html = written(tmp_path, [score(), score("mdm", samples=["see http://example.com"])])
+    elements = Elements(html)
+    links = [value for name, value in elements.attributes if name in ("src", "href", "srcset", "action", "data")]
+    assert links == ["data:,"]
+    assert "url(" not in html and "@import" not in html and "default-src 'none'" in html
+
+
+def test_the_page_shows_twenty_samples_of_each_score_and_everything_asked_for(tmp_path):
+    many = [f"text number {number}." for number in range(30)]
+    html = written(tmp_path, [score(samples=many, steps=steps) for steps in (16, 64)] + [score("mdm", samples=[""])])
+    assert html.count("text number 0.") == 2 and html.count(f"text number {SHOWN - 1}.") == 2
+    assert f"text number {SHOWN}." not in html and "(empty)" in html
+    for part in ("A title", "flexmdm eval runs/a", "xz -9e", "prefers-color-scheme: dark", "1.500", "2.500"):
+        assert part in html
+    assert html.count('class="chart"') == 3
+
+
+def test_what_was_not_sampled_or_not_measured_has_its_place(tmp_path):
+    reference = score("held-out", steps=0, sampler="", length_w1=NOTHING, length_ks=NOTHING, evaluations=math.nan)
+    failed = score("mdm", generative_perplexity=NOTHING, samples=[], lengths=[0, 0])
+    html = written(tmp_path, [reference, failed, score()], likelihoods=[], xz=None)
+    assert "nan" not in html.lower().replace("finance", "")
+    assert html.count('class="reference"') == 1 and 'id="bits"' not in html
+    assert written(tmp_path, [reference], likelihoods=[], xz=None).count('class="chart"') == 1
+
+
+def test_a_page_without_scores_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="at least one score"):
+        written(tmp_path, [])
+
+
+def test_the_table_has_values_with_their_intervals():
+    console = Console(width=140, record=True, file=open("/dev/null", "w"))
+    console.print(table_of([score(), score("[red]mdm[/]", temperature=0.7, generative_perplexity=NOTHING)], "Texts"))
+    text = console.export_text()
+    for part in ("Texts", "80.0", "70.0-95.0", "3.20", "1.00-5.50", "98%", "0.10 0.50 0.90", "64 steps", "T=0.7"):
+        assert part in text
+    assert "[red]mdm[/]" in text and "nan" not in text
+
+
+def test_scores_are_plain_json():
+    stored = json.loads(json.dumps(score(length_w1=NOTHING).to_dict(), allow_nan=False))
+    assert stored["length_w1"] == {"value": None, "low": None, "high": None}
+    assert stored["samples"] == ["one text", "two texts"]
+    assert LIKELIHOOD.to_dict()["bits_per_character"] == {"value": 1.5, "standard_error": 0.01}

@@ -1,0 +1,104 @@
+import random
+
+import pytest
+
+from flexmdm import TextPipeline
+from flexmdm.canvas import Prompt
+from flexmdm.tasks.text.pipeline import fillings, pieces_of
+
+
+def random_pieces(rng, alphabet):
+    """A text with 1 to 5 gaps, some of them side by side or at an end."""
+    return ["".join(rng.choices(alphabet, k=rng.choice([0, 1, 2, 7]))) for _ in range(rng.randint(2, 6))]
+
+
+@pytest.mark.parametrize("tokenizer", ["characters", "bytes", "bpe"])
+def test_infilling_keeps_every_fixed_token_of_a_thousand_texts(make_pipeline, lines, tokenizer):
+    """1,000 random texts with 1 to 5 gaps over all three kinds of tokens: unicode, spaces, empty pieces."""
+    pipeline = make_pipeline(tokenizer, max_length=256)
+    rng = random.Random(0)
+    alphabet = sorted(set(lines.read_text()) - {"\n"})
+    texts = [random_pieces(rng, alphabet) for _ in range(334)]
+    answers = pipeline.fill(texts, steps=4, seed=1)
+    empty = 0
+    for pieces, answer in zip(texts, answers, strict=True):
+        assert len(answer.gaps) == len(pieces) - 1
+        assert answer.text == "".join(p + g for p, g in zip(pieces, [*answer.gaps, ""], strict=True))
+        fixed = [token for token in answer.prompt.tokens if token is not None]
+        spaceless = [p.removesuffix(" ") for p in pieces[:-1]] if tokenizer == "bpe" else pieces[:-1]
+        assert pipeline.task.text.decode(fixed).encode() == "".join([*spaceless, pieces[-1]]).encode()
+        rest = iter(answer.tokens)
+        assert all(any(token == other for other in rest) for token in fixed)  # in order, nothing lost
+        empty += "" in answer.gaps
+    assert empty > 10  # empty fillings occur
+
+
+@pytest.mark.parametrize("tokenizer", ["characters", "bpe"])
+def test_a_gap_keeps_to_its_minimum_and_maximum(make_pipeline, tokenizer):
+    pipeline = make_pipeline(tokenizer)
+    for answer in pipeline.fill([["The ", " sat on ", ""]], 20, minimum=2, maximum=3, steps=8):
+        assert 4 <= len(answer.tokens) - sum(token is not None for token in answer.prompt.tokens) <= 6
+
+
+def test_strings_in_strings_out(make_pipeline):
+    pipeline = make_pipeline()
+    assert isinstance(pipeline.infill("The ___ sat", steps=4), str)
+    assert pipeline.infill("The <GAP> sat", gap_marker="<GAP>", steps=4).startswith("The ")
+    completed = pipeline.complete(["The", "A"], num=2, steps=4)
+    assert [text[:1] for text in completed] == ["T", "T", "A", "A"]
+    assert len(pipeline.sample(3, steps=4)) == 3
+
+
+def test_the_same_seed_gives_the_same_text_alone_and_in_a_batch(make_pipeline):
+    pipeline = make_pipeline()
+    assert pipeline.sample(3, steps=4, seed=5) == pipeline.sample(5, steps=4, seed=5)[:3]
+
+
+def test_the_space_before_a_gap_is_there_once(make_pipeline):
+    pipeline = make_pipeline("bpe")
+    decode, encode = pipeline.task.text.decode, pipeline.task.text.encode
+    with_space = pipeline._decode(["The ", " sat"], [encode([" cat"])[0]])
+    without = pipeline._decode(["The ", " sat"], [encode(["cat"])[0]])
+    assert with_space == without == ("cat",)
+    assert decode(pipeline._encode(["The ", " sat"])[0]) == "The"
+
+
+def test_an_mdm_completes_and_fills_gaps_of_known_length(make_pipeline):
+    pipeline = make_pipeline(model="mdm")
+    assert pipeline.complete("The cat", steps=4).startswith("The cat")
+    answer = pipeline.fill([["The ", " sat"]], minimum=3, maximum=3, steps=4)[0]
+    assert len(answer.tokens) <= len("The  sat") + 3
+    with pytest.raises(ValueError, match="equal --min and --max"):
+        pipeline.infill("The ___ sat")
+
+
+def test_a_text_without_a_gap_is_refused(make_pipeline):
+    with pytest.raises(ValueError, match="there is no gap in 'The cat': write ___ where something is to be found"):
+        make_pipeline().infill("The cat")
+    with pytest.raises(ValueError, match="the gap marker is empty"):
+        pieces_of("The ___", "")
+
+
+def test_a_text_that_leaves_no_room_is_refused(make_pipeline):
+    pipeline = make_pipeline(max_length=8)
+    with pytest.raises(ValueError, match="leaves no room: 9 tokens are given.*at most 8"):
+        pipeline.infill("The dog___ s")
+    with pytest.raises(ValueError, match="leaves no room"):
+        pipeline.infill("The ___", minimum=5)
+
+
+def test_unknown_characters_are_named(make_pipeline):
+    with pytest.raises(ValueError, match="§"):
+        make_pipeline().infill("§ ___")
+
+
+def test_fillings_are_found_even_if_they_repeat_what_is_given():
+    prompt = Prompt.infill([[1], [2], [1]], minimum=1, maximum=3)
+    sequence = [1, 2, 2, 2, 1, 1, 1]
+    given = [True, True, False, True, True, False, True]
+    assert fillings(sequence, given, prompt, [[1], [2], [1]]) == [[2, 2], [1, 1]]
+
+
+def test_a_run_of_another_task_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="is not a run"):
+        TextPipeline.from_pretrained(tmp_path)
