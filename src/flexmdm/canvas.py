@@ -314,25 +314,25 @@ class Canvas:
             open_gaps=gaps_of(tokens, gaps.values.repeat_interleave(counts + 1)),
             ids=ids,
         )
-        return grown if self.limits is None else grown._close_full()
+        return grown if self.limits is None else grown._close_full(self.limits)
 
-    def _spaces(self) -> tuple[Tensor, Tensor]:
+    def _spaces(self, limits: Ragged) -> tuple[Tensor, Tensor]:
         """For each gap ``[N + B]`` the space between given entries that it is in, and for each space its room."""
         given = self.given.values.long()
         before = torch.cat([given.new_zeros(1), given.cumsum(0)])  # given entries ahead of an entry in the batch
         gaps = self.open_gaps
         space = before[self.tokens.offsets[gaps.rows] + gaps.columns] + gaps.rows
-        held = torch.zeros_like(self.limits.values).index_add(0, before[:-1] + self.tokens.rows, 1 - given)
-        return space, self.limits.values - held
+        held = torch.zeros_like(limits.values).index_add(0, before[:-1] + self.tokens.rows, 1 - given)
+        return space, limits.values - held
 
-    def _close_full(self) -> Canvas:
-        space, room = self._spaces()
+    def _close_full(self, limits: Ragged) -> Canvas:
+        space, room = self._spaces(limits)
         return replace(self, open_gaps=self.open_gaps.with_values(self.open_gaps.values & (room > 0)[space]))
 
     def within_limit(self, counts: Tensor, rng: StepRandomness) -> Tensor:
         """``counts`` ``[N + B]`` cut down, at random places, to what ``limits`` and ``max_length`` leave room for."""
         if self.limits is not None:
-            counts = self._cut(counts, *self._spaces(), rng)
+            counts = self._cut(counts, *self._spaces(self.limits), rng)
         if self.max_length is not None:
             counts = self._cut(counts, self.open_gaps.rows, self.max_length - self.lengths, rng)
         return counts
@@ -374,7 +374,7 @@ class Canvas:
             max_length=max_length,
             limits=limits,
         )
-        return canvas if limits is None else canvas._close_full()
+        return canvas if limits is None else canvas._close_full(limits)
 
 
 def runs_of_masks(canvas: Canvas) -> tuple[Tensor, Tensor]:

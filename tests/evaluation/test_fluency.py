@@ -7,15 +7,13 @@ import torch
 
 from flexmdm.evaluation import fluency
 from flexmdm.evaluation.fluency import (
-    Interval,
     ReferenceLM,
-    bootstrap,
     distinct_n,
     generative_perplexity,
-    paired,
     unigram_entropy,
     xz_bits_per_character,
 )
+from flexmdm.evaluation.intervals import Interval, bootstrap, paired
 
 WORDS = "a cat dog house in mat on sat the tree".split()
 CONTEXT = 24

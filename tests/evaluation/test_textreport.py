@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from flexmdm.evaluation.distances import Estimate
-from flexmdm.evaluation.fluency import Interval
+from flexmdm.evaluation.intervals import Interval
 from flexmdm.evaluation.textreport import SHOWN, LikelihoodScore, TextScore, page, table_of
 
 HOSTILE = "</li></ol><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)> & \ud800 [bold]"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,12 +28,18 @@ _NEW_WORD = 4
 
 
 class Watch:
-    """A line of a progress bar that follows the reading of some sources."""
+    """A progress bar, the only one, that follows the reading of some sources."""
 
     def __init__(self, bar: Progress, title: str, sources: Iterable[Source]) -> None:
         self.report = ReadReport()
         self.size = sum(file.stat().st_size for source in sources for file in files(source))  # 0 if unknown
-        self.bar, self.task = bar, bar.add_task(title, total=self.size or None)
+        self.bar = bar
+        self._begin(title, self.size or None)
+
+    def _begin(self, title: str, total: int | None) -> None:
+        for task in self.bar.task_ids:
+            self.bar.remove_task(task)
+        self.task = self.bar.add_task(title, total=total)
 
     @property
     def share(self) -> float:
@@ -46,8 +50,8 @@ class Watch:
         self.bar.update(self.task, completed=self.report.bytes)
 
     def wait(self, title: str) -> None:
-        """Something else goes on whose end is unknown."""
-        self.bar.update(self.task, description=title, total=None)
+        """The reading is over; something goes on whose end is unknown."""
+        self._begin(title, None)
 
 
 def choose_tokenizer(preparation: Preparation, bar: Progress) -> TextTokenizer:
@@ -130,7 +134,7 @@ class Maker:
         characters: dict[str, list[int]] = {TRAIN: [], VALIDATION: []}
         for text, ids, held in zip(texts, self.tokenizer.encode_arrays(texts), held_out, strict=True):
             side = VALIDATION if held else TRAIN
-            if not len(ids) or not text.strip():
+            if not len(ids) or text.isspace():
                 self.counts["empty"] += 1
             elif len(ids) <= self.preparation.max_length:
                 sequences[side].append(ids)
@@ -168,15 +172,3 @@ def _batches(texts: Iterator[tuple[int, str]]) -> Iterator[tuple[list[int], list
             numbers, batch, characters = [], [], 0
     if batch:
         yield numbers, batch
-
-
-@contextmanager
-def parallel_tokenizers() -> Generator[None]:
-    """All cores encode now. Afterwards one does: a process that is forked later must not use more, and would warn."""
-    name = "TOKENIZERS_PARALLELISM"
-    chosen = os.environ.get(name)
-    os.environ[name] = chosen or "true"
-    try:
-        yield
-    finally:
-        os.environ[name] = chosen or "false"

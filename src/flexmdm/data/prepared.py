@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from torch import Tensor
 
 from flexmdm.data.cache import default_cache, publish, unfinished
-from flexmdm.data.making import TRAIN, VALIDATION, Maker, choose_tokenizer, parallel_tokenizers
+from flexmdm.data.making import TRAIN, VALIDATION, Maker, choose_tokenizer
 from flexmdm.data.reading import Source, fingerprint
 from flexmdm.data.stores import TokenStore, token_dtype
 from flexmdm.data.tokenizers import TextTokenizer
@@ -111,6 +111,8 @@ def prepare(
         _say(console, f"the prepared data in {folder} is damaged; making it anew")
     with unfinished(cache) as draft:
         first_problem = _make(preparation, tokenizer, draft, console)
+        if folder.name != _key(preparation, tokenizer):
+            raise ValueError("the data changed while it was read; begin again when nothing writes to it any more")
         publish(draft, folder, _is_whole)
     prepared = _open(folder)
     if prepared is None:
@@ -156,7 +158,7 @@ def _make(preparation: Preparation, tokenizer: TextTokenizer | None, folder: Pat
     """Fill a folder of the cache; returns the first problem of the lines that were skipped."""
     columns = TextColumn("[bold]{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with bar, parallel_tokenizers():
+    with bar:
         tokenizer = tokenizer or choose_tokenizer(preparation, bar)
         tokenizer.save(folder)
         with Maker(preparation, tokenizer, folder) as maker:

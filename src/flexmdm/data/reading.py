@@ -21,6 +21,7 @@ from flexmdm.data.splitting import split_paragraphs
 
 _DEFAULT_FIELD = "text"
 _LONGEST_CSV_FIELD = 2**31 - 1
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _BUFFER = 1 << 20
 
 
@@ -172,12 +173,12 @@ class _File:
         self.report.first_problem = self.report.first_problem or message
 
     def lines(self, handle: BinaryIO) -> Iterator[str]:
-        """The lines with their endings; ``self.line`` is the number of the last one, from 1."""
+        """The lines without their line feed; ``self.line`` is the number of the last one, from 1."""
         end = 0
         for self.line, raw in enumerate(handle, 1):
             start, end = end, end + len(raw)
             try:
-                text = raw.decode()
+                text = raw.removesuffix(b"\n").decode()
             except UnicodeDecodeError as error:
                 byte, offset = raw[error.start], start + error.start
                 self.bad(f"line {self.line}: byte 0x{byte:02x} at byte offset {offset} is not UTF-8; save it as UTF-8")
@@ -197,7 +198,7 @@ class _File:
             self.bad(
                 f"{where}: the text is {reprlib.repr(value)}, which is no string; leave it out or put it in quotes"
             )
-        elif not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        elif _SURROGATE.search(value):
             self.bad(
                 f"{where}: the text has half a surrogate pair (\\ud800 to \\udfff), which is no character; remove it"
             )
@@ -250,13 +251,13 @@ def _records(path: str, source: Source, report: ReadReport) -> Iterator[str]:
 
 
 def _read_txt(file: _File, handle: BinaryIO) -> Iterator[str]:
-    lines = (line.removesuffix("\n").removesuffix("\r") for line in file.lines(handle))
+    lines = (line.removesuffix("\r") for line in file.lines(handle))
     if not file.source.paragraphs:
-        yield from (line for line in lines if line.strip())
+        yield from (line for line in lines if line and not line.isspace())
         return
     paragraph: list[str] = []
     for line in lines:
-        if line.strip():
+        if line and not line.isspace():
             paragraph.append(line)
         elif paragraph:
             yield "\n".join(paragraph)
@@ -279,7 +280,7 @@ def _read_jsonl(file: _File, handle: BinaryIO) -> Iterator[str]:
 
 def _read_csv(file: _File, handle: BinaryIO) -> Iterator[str]:
     csv.field_size_limit(_LONGEST_CSV_FIELD)
-    rows = csv.reader(file.lines(handle), strict=True)
+    rows = csv.reader((line + "\n" for line in file.lines(handle)), strict=True)
     column: int | None = None
     while True:
         try:

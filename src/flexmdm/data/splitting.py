@@ -50,7 +50,7 @@ def chunk(tokens: Sequence[int] | np.ndarray, max_length: int, preferences: Sequ
         for rank, kind in enumerate(preferences):
             if rank == len(places):
                 places.append(np.flatnonzero(kind.tokens[tokens]) + (kind.side == "after"))
-            right = int(np.searchsorted(places[rank], (start + end) / 2))
+            right = int(np.searchsorted(places[rank], (start + end + 1) // 2))
             near = [place for place in places[rank][max(right - 1, 0) : right + 1].tolist() if start < place < end]
             if near:
                 return min(near, key=lambda place: abs(2 * place - start - end))  # the left one of two

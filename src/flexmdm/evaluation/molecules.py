@@ -18,7 +18,7 @@ from types import ModuleType
 
 import numpy as np
 
-from flexmdm.evaluation.fluency import Interval
+from flexmdm.evaluation.intervals import Interval, wilson
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,6 @@ def _branches(smiles: str) -> list[tuple[int, int]]:
 
 def _share(successes: int, num: int) -> Interval:
     """A rate with its Wilson interval; of nothing, nothing is known."""
-    from flexmdm.tasks.maze.checker import wilson
 
     return Interval(successes / num, *wilson(successes, num)) if num else Interval(math.nan, 0.0, 1.0)
 

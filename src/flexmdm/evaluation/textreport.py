@@ -14,7 +14,7 @@ from rich.markup import escape as plain
 from rich.table import Table
 
 from flexmdm.evaluation.distances import Estimate
-from flexmdm.evaluation.fluency import Interval
+from flexmdm.evaluation.intervals import Interval
 from flexmdm.evaluation.lengths import Lengths, length_floor, length_histogram
 from flexmdm.evaluation.trials import without_nan
 
@@ -95,20 +95,24 @@ class LikelihoodScore:
 def table_of(scores: Sequence[TextScore], title: str = "") -> Table:
     """One row per score, of two lines: the values, and below them their 95% intervals."""
     table = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("model", "sampler", "perplexity", "kept", "W1", "KS", "entropy", "distinct 1 2 3", "evals", "s"):
+    with_perplexity = not all(math.isnan(score.generative_perplexity.value) for score in scores)
+    about = ("perplexity", "kept") if with_perplexity else ()
+    for heading in ("model", "sampler", *about, "W1", "KS", "entropy", "distinct 1 2 3", "evals", "s"):
         table.add_column(heading, justify="left" if heading in ("model", "sampler") else "right", overflow="fold")
     for s in scores:
         sampler = plain(s.sampler) + ("" if s.temperature == 1 else f" T={s.temperature:g}")
         steps = f"{s.steps:,} steps" if s.steps else ""
+        fluency = (_two_lines(s.generative_perplexity), f"{s.kept:.0%}") if with_perplexity else ()
         table.add_row(
-            plain(s.model), f"{sampler}\n[dim]{steps}[/]", _two_lines(s.generative_perplexity), f"{s.kept:.0%}",
+            plain(s.model), f"{sampler}\n[dim]{steps}[/]", *fluency,
             _two_lines(s.length_w1), _two_lines(s.length_ks), _two_lines(s.entropy),
             " ".join(_number(share) for share in (s.distinct_1, s.distinct_2, s.distinct_3)),
             _number(s.evaluations), _number(s.seconds),
         )  # fmt: skip
     table.caption = (
-        "perplexity of the texts long enough to score (kept); W1 (tokens) and KS: distances of the lengths; entropy in "
-        "nats; evaluations and seconds per text; below the values their 95% intervals"
+        ("perplexity of the texts long enough to score (kept); " if with_perplexity else "")
+        + "W1 (tokens) and KS: distances of the lengths; entropy in nats; evaluations and seconds per text; below the "
+        "values their 95% intervals"
     )
     table.caption_justify = "left"
     return table

@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from flexmdm.tasks.maze import Maze, check, choose_subgoals, make_paths, wilson
+from flexmdm.evaluation.intervals import wilson
+from flexmdm.tasks.maze import Maze, check, choose_subgoals, make_paths
 from flexmdm.tasks.maze.checker import legal_moves
 
 #   0  1  2  3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
 
 import numpy as np
 
@@ -65,25 +64,6 @@ def legal_moves(passable: np.ndarray, sequence: Sequence[int]) -> np.ndarray:
     rows, columns = np.divmod(np.asarray(sequence, dtype=np.int64), passable.shape[1])
     steps = np.abs(np.diff(rows)) + np.abs(np.diff(columns))
     return is_open[:-1] & is_open[1:] & (steps == 1)
-
-
-def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """The Wilson score interval of a success rate; z = 1.96 gives 95%.
-
-    (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n) with p = successes / n.
-
-    >>> [round(bound, 3) for bound in wilson(90, 100)]
-    [0.826, 0.945]
-    >>> [round(bound, 3) for bound in wilson(0, 100)]  # never seen is not the same as impossible
-    [0.0, 0.037]
-    """
-    if not 0 <= successes <= n or n < 1:
-        raise ValueError(f"a rate needs 0 <= successes <= n and n >= 1, got {successes} of {n}")
-    rate = successes / n
-    centre = rate + z**2 / (2 * n)
-    half = z * sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
-    scale = 1 + z**2 / n
-    return max((centre - half) / scale, 0.0), min((centre + half) / scale, 1.0)
 
 
 def _is_walk(passable: np.ndarray, sequence: Sequence[int]) -> bool:

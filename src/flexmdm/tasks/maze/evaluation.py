@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from flexmdm.backbones.denoiser import Denoiser
+from flexmdm.evaluation.intervals import wilson
 from flexmdm.generation import generate
-from flexmdm.tasks.maze.checker import check, wilson
+from flexmdm.tasks.maze.checker import check
 from flexmdm.tasks.maze.task import MazeTask
 
 BATCH = 128  # problems worked on at a time

@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.progress import Progress
 
 from flexmdm.evaluation.fluency import (
-    Interval,
+    Perplexity,
     ReferenceLM,
     distinct_n,
     generative_perplexity,
     unigram_entropy,
     xz_bits_per_character,
 )
+from flexmdm.evaluation.intervals import Interval
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.evaluation.textreport import LikelihoodScore, TextScore
 from flexmdm.tasks.text.likelihoods import bits
@@ -63,7 +64,7 @@ class Judge:
         fidelity = length_fidelity([len(t) for t in tokens], [len(t) for t in self.tokens])
         perplexity, kept = _NOTHING, float("nan")
         if self.lm is not None:
-            found = self._perplexity(texts)
+            found = _perplexity(self.lm, texts)
             perplexity, kept = found.corpus, found.kept_share
         return TextScore(
             model=name,
@@ -85,13 +86,6 @@ class Judge:
             lengths=[len(t) for t in tokens],
         )
 
-    def _perplexity(self, texts: Sequence[str]) -> Any:
-        with Progress(console=Console(stderr=True), transient=True) as progress:
-            bar = progress.add_task("reading", total=len(texts))
-            return generative_perplexity(
-                self.lm, texts, progress=lambda done, total: progress.update(bar, completed=done, total=total)
-            )
-
     def held_out(self, num: int) -> TextScore:
         """How held-out sequences themselves would do; their lengths are their own, so those distances are 0."""
         return self.score("held-out", self.texts[:num], self.tokens[:num], "", 0)
@@ -99,6 +93,14 @@ class Judge:
     def xz(self) -> float:
         """Bits per character of xz on the held-out texts."""
         return xz_bits_per_character("", self.texts)
+
+
+def _perplexity(lm: ReferenceLM, texts: Sequence[str]) -> Perplexity:
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("reading", total=len(texts))
+        return generative_perplexity(
+            lm, texts, progress=lambda done, total: progress.update(bar, completed=done, total=total)
+        )
 
 
 def measure(

@@ -137,7 +137,7 @@ def _reference(name: str, console: Console) -> Any:
     except ValueError as error:
         if name != "auto":
             raise
-        console.print(f"no perplexity: {error}", highlight=False)
+        console.print(f"no perplexity: {error}", markup=False, highlight=False)
         return None
 
 

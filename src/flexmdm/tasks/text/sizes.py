@@ -7,10 +7,10 @@ from flexmdm.training.config import Network, Recipe
 # name: (network, recipe). `base` is the paper's model of OpenWebText, for GPUs.
 SIZES = {
     "tiny": (
-        Network(hidden=128, layers=4, heads=4, condition=128, dropout=0.0),
+        Network(hidden=128, layers=3, heads=4, condition=128, dropout=0.0),
         Recipe(
-            steps=1200, batch_size=256, optimizer="muon", learning_rate=5e-3, warmup=50, ema=0.995,
-            schedule="trapezoid", eval_every=300, eval_size=512, save_every=300, log_every=10,
+            steps=1000, batch_size=128, optimizer="muon", learning_rate=5e-3, warmup=50, ema=0.995,
+            schedule="trapezoid", eval_every=250, eval_size=512, save_every=250, log_every=10,
         ),
     ),
     "small": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from rich.console import Console
 from torch import Tensor
 
 from flexmdm.canvas import Prompt, Role, Template
-from flexmdm.data import Preparation, Prepared, Source, TextTokenizer, TokenStore, fingerprint, prepare
+from flexmdm.data import Preparation, Prepared, Source, TextTokenizer, TokenStore, prepare
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.text.templates import Mixture, draw_templates
 
@@ -39,7 +40,7 @@ class TextTask:
         held_out_data: files to hold out instead of a share of the data.
         mixture: weights of the templates, by name.
         data_seed: of the split and of the templates.
-        contents: what the files were when the run began (filled in by `settled`).
+        contents: tells the data that the run began with from others (filled in by `settled`).
         folder: where the tokenizer is, for a task that has been trained already.
     """
 
@@ -84,12 +85,17 @@ class TextTask:
         """The same with everything chosen that was left open, from the data; prepares them if need be."""
         if not self.data:
             raise ValueError("what to learn from? Give a file: flexmdm train PATH --out RUN")
-        prepared = prepare(self._preparation, self._known_tokenizer, console=console)
+        try:
+            prepared = prepare(self._preparation, self._known_tokenizer, console=console)
+        except ValueError as error:
+            if self.contents is None:
+                raise
+            raise ValueError(f"the data of this run cannot be used any more: {error}") from error
         task = replace(
             self,
             tokenizer=self.tokenizer if self.tokenizer != "auto" else prepared.tokenizer.kind,
-            vocabulary=prepared.tokenizer.size,
-            contents=fingerprint(self._preparation.source),
+            vocabulary=prepared.tokenizer.size if prepared.tokenizer.kind == "bpe" else None,
+            contents=_digest(prepared.train),
         )
         object.__setattr__(task, "prepared", prepared)  # fills the cache of the property
         return task
@@ -176,8 +182,9 @@ class TextTask:
         """The text; ``·`` is a mask."""
         parts = []
         for masked, run in groupby(tokens, lambda token: token is None):
-            run = list(run)
-            parts.append("·" * len(run) if masked else self.text.decode(self.clean(run)))
+            entries = list(run)
+            known = self.clean([token for token in entries if token is not None])
+            parts.append("·" * len(entries) if masked else self.text.decode(known))
         return "".join(parts)
 
     def preview(self, folder: Path, console: Console) -> Callable[[FlexMDMModel], dict[str, float]]:
@@ -199,6 +206,15 @@ class TextTask:
         if unknown:
             raise ValueError(f"the text task has no {', '.join(unknown)}; it knows {', '.join(known)}")
         return cls(**values, folder=folder)
+
+
+def _digest(store: TokenStore) -> str:
+    """Of how many sequences there are, and of the first and the last of them: enough to notice other data."""
+    ends = torch.cat([torch.arange(min(1000, len(store))), torch.arange(max(len(store) - 1000, 0), len(store))])
+    some = store.take(ends)
+    digest = hashlib.sha256(f"{len(store)} {int(store.lengths.sum())}".encode())
+    digest.update(some.values.numpy().tobytes() + some.lengths.numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)

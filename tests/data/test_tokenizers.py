@@ -1,0 +1,292 @@
+"""Any text survives, no special token gets in, and what was saved is what comes back."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from flexmdm.data import tokenizers
+from flexmdm.data.tokenizers import TextTokenizer, suggest
+
+ENGLISH = [
+    "The quick brown fox jumps over the lazy dog. It isn't tired!",
+    'The dog said: "The fox is quick."\nThe fox said nothing.',
+    "In 2024 the quick fox and the lazy dog met the other dogs, who were not lazy.",
+] * 3
+ODD = [
+    "",
+    " ",
+    "naïve e\u0301",
+    "😀👩‍👩‍👧 🇩🇪",
+    "a\r\nb\n",
+    "nul \0 end",
+    "<|endoftext|> [MASK] </s>",
+    "\ufeff\u2028x",
+    "\uffff\U0010ffff",
+]
+
+
+@pytest.fixture(scope="module")
+def bpe():
+    return TextTokenizer.train("bpe", ENGLISH, 300)
+
+
+@pytest.fixture(scope="module")
+def word_pieces(tmp_path_factory):
+    """A tokenizer as others publish them: special tokens, padding, truncation, a template, unused ids."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "un": 3, "##happy": 4, "dog": 5, ".": 6, "##s": 9}
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]"])
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A", special_tokens=[("[CLS]", 2)])
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=4)
+    folder = tmp_path_factory.mktemp("word_pieces")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+# Round trips ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), max_size=4))
+@example(ODD)
+def test_any_text_survives_bytes_and_bpe(bpe, texts):
+    for tokenizer in (TextTokenizer.train("bytes"), bpe):
+        encoded = tokenizer.encode(texts)
+        assert [tokenizer.decode(ids) for ids in encoded] == texts
+        assert all(0 <= i < tokenizer.size for ids in encoded for i in ids)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30), min_size=1, max_size=4))
+@example(ODD)
+def test_the_texts_of_a_character_tokenizer_survive_it(texts):
+    tokenizer = TextTokenizer.train("characters", texts)
+    alphabet = sorted(set("".join(texts)))
+    assert tokenizer.size == len(alphabet)
+    assert tokenizer.encode(texts) == [[alphabet.index(character) for character in text] for text in texts]
+    assert [tokenizer.decode(ids) for ids in tokenizer.encode(texts)] == texts
+
+
+@pytest.mark.parametrize("kind", ["characters", "bytes"])
+def test_what_is_encoded_here_is_what_the_saved_file_means(kind, tmp_path):
+    from tokenizers import Tokenizer
+
+    tokenizer = TextTokenizer.train(kind, ODD)
+    tokenizer.save(tmp_path)
+    saved = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert tokenizer.encode(ODD) == [saved.encode(text).ids for text in ODD]
+
+
+def test_byte_ids_are_the_bytes():
+    assert TextTokenizer.train("bytes").encode(["é<|x|>\n"]) == [list("é<|x|>\n".encode())]
+
+
+def test_long_texts_are_encoded_in_blocks_with_the_same_tokens(bpe, monkeypatch):
+    text = "  ".join(ENGLISH) + "x" * 30 + " \n " + ENGLISH[0]
+    whole = bpe.encode([text, "short", text])
+    monkeypatch.setattr(tokenizers, "_BLOCK", 40)
+    assert bpe.encode([text, "short", text]) == whole
+    assert bpe.decode(bpe.encode(["y" * 100 + " " * 100])[0]) == "y" * 100 + " " * 100
+
+
+def test_invalid_utf_8_becomes_the_replacement_character(bpe):
+    assert TextTokenizer.train("bytes").decode([0x61, 0xC3, 0x62, 0xFF]) == "a\ufffdb\ufffd"
+    half = bpe.encode(["é"])[0][:1]
+    assert bpe.decode(half) == "\ufffd"
+
+
+def test_ids_may_be_numpy_numbers(bpe):
+    assert bpe.decode(np.array(bpe.encode(["the fox"])[0], dtype=np.uint16)) == "the fox"
+
+
+def test_pieces_are_printable_and_one_per_token(bpe):
+    tokenizer = TextTokenizer.train("characters", ["a b\n\0é"])
+    assert tokenizer.pieces(tokenizer.encode(["a b\n\0é"])[0]) == ["a", " ", "b", "\\n", "\\x00", "é"]
+    assert bpe.pieces(bpe.encode([" the\té"])[0]) == [" the", "\\t", "\\xc3", "\\xa9"]
+
+
+# Making them ----------------------------------------------------------------------------------------------------------
+
+
+def test_unknown_characters_are_named_with_their_code_points():
+    tokenizer = TextTokenizer.train("characters", ["abc"])
+    with pytest.raises(ValueError) as caught:
+        tokenizer.encode(["ab", "aübx", "defg"])
+    message = str(caught.value)
+    assert message.startswith("6 character(s) that the tokenizer does not know: 'd' (U+0064), 'e' (U+0065)")
+    assert "'g' (U+0067), 'x' (U+0078), ...; take them out" in message and "U+00FC" not in message
+    with pytest.raises(ValueError, match=r"1 character\(s\) .*: '😀' \(U\+1F600\); take"):
+        tokenizer.encode(["😀😀"])
+
+
+def test_a_bpe_vocabulary_has_the_size_that_was_asked_for(bpe):
+    assert bpe.size == 300
+    assert len(bpe.encode([ENGLISH[0]])[0]) < len(ENGLISH[0]) * 0.8
+
+
+def test_a_bpe_vocabulary_too_large_for_the_data_says_how_many_there_can_be():
+    with pytest.raises(
+        ValueError, match=r"supports a bpe vocabulary of (\d+) tokens, not 5000: ask for \1 or fewer"
+    ) as e:
+        TextTokenizer.train("bpe", ENGLISH, 5000)
+    possible = int(str(e.value).split("vocabulary of ")[1].split()[0])
+    assert TextTokenizer.train("bpe", ENGLISH, possible).size == possible
+
+
+def test_without_a_size_bpe_takes_what_suits_the_data():
+    assert 256 < TextTokenizer.train("bpe", ENGLISH).size < 300
+    assert TextTokenizer.train("bpe", ENGLISH * 200).size < 1000
+
+
+def test_learning_bpe_twice_gives_the_same():
+    assert TextTokenizer.train("bpe", ENGLISH).to_json() == TextTokenizer.train("bpe", iter(ENGLISH)).to_json()
+
+
+def test_progress_is_called_while_texts_are_read():
+    calls = []
+    TextTokenizer.train("characters", ["ab"] * 2500, progress=lambda: calls.append(1))
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("words", ENGLISH), "characters, bytes, bpe, not 'words'"),
+        (("bytes", (), 300), "only bpe has a vocabulary size"),
+        (("bpe", ENGLISH, 100), "all 256 bytes in it, so 100 is too small"),
+        (("characters", []), "no text to take the characters from"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        TextTokenizer.train(*arguments)
+
+
+def test_short_strings_of_few_characters_are_for_characters_and_text_is_for_bpe():
+    assert suggest(["Ada", "Grace", "Zoë"]) == "characters"
+    assert suggest(["CC(=O)Oc1ccccc1C(=O)O"] * 5) == "characters"
+    assert suggest([" ".join(ENGLISH)]) == "bpe"  # long
+    assert suggest([chr(0x4E00 + i) for i in range(200)]) == "bpe"  # a large alphabet
+    with pytest.raises(ValueError, match="no texts"):
+        suggest([])
+
+
+# Saved and found ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["characters", "bytes", "bpe"])
+def test_what_was_saved_comes_back(tmp_path, kind):
+    tokenizer = TextTokenizer.train(kind, [*ENGLISH, *ODD])
+    tokenizer.save(tmp_path / "new")
+    for again in (TextTokenizer.load(tmp_path / "new"), TextTokenizer.named(str(tmp_path / "new"))):
+        assert (again.kind, again.size, again.to_json()) == (kind, tokenizer.size, tokenizer.to_json())
+        assert again.encode(ODD) == tokenizer.encode(ODD)
+        assert np.array_equal(again.word_start, tokenizer.word_start)
+
+
+def test_a_published_tokenizer_adds_nothing_and_cuts_nothing_off(word_pieces, tmp_path):
+    for place in (word_pieces, word_pieces / "tokenizer.json"):
+        tokenizer = TextTokenizer.named(str(place))
+        assert (tokenizer.kind, tokenizer.size) == ("pretrained", 10)
+        assert tokenizer.encode(["Unhappy dogs. Dogs.", "dog"]) == [[3, 4, 5, 9, 6, 5, 9, 6], [5]]
+        assert 2 not in tokenizer.encode(["[CLS] dog"])[0]
+    tokenizer.save(tmp_path)
+    assert TextTokenizer.load(tmp_path).kind == "pretrained"
+    assert TextTokenizer.load(tmp_path).encode(["[CLS] dog"]) == tokenizer.encode(["[CLS] dog"])
+
+
+def test_special_tokens_in_a_text_are_text(bpe, tmp_path):
+    from tokenizers import Tokenizer
+
+    bpe.save(tmp_path)
+    changed = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    changed.add_special_tokens(["<|end|>"])
+    changed.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = TextTokenizer.named(str(tmp_path))
+    assert tokenizer.size == bpe.size + 1
+    assert tokenizer.encode(["a<|end|>b"]) == bpe.encode(["a<|end|>b"])
+    assert tokenizer.decode([bpe.size]) == "<|end|>"
+    assert tokenizer.pieces([bpe.size]) == ["<|end|>"]
+
+
+def test_what_is_no_tokenizer_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"tokenizer.json is missing"):
+        TextTokenizer.load(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": 1}))
+    with pytest.raises(ValueError, match=r"tokenizer.json is no tokenizer of Hugging Face"):
+        TextTokenizer.named(str(tmp_path))
+
+
+def test_a_name_on_the_hub_is_found_by_transformers(bpe, monkeypatch):
+    found = {"someone/fast": SimpleNamespace(backend_tokenizer=bpe._tokenizer), "someone/slow": SimpleNamespace()}
+    library = SimpleNamespace(AutoTokenizer=SimpleNamespace(from_pretrained=found.__getitem__))
+    monkeypatch.setitem(sys.modules, "transformers", library)
+    tokenizer = TextTokenizer.named("someone/fast")
+    assert (tokenizer.kind, tokenizer.encode(ODD)) == ("pretrained", bpe.encode(ODD))
+    with pytest.raises(ValueError, match="'someone/slow' has no tokenizer.json"):
+        TextTokenizer.named("someone/slow")
+
+
+def test_an_unknown_name_says_what_there_is(monkeypatch):
+    def nothing(name):
+        raise OSError(f"{name} is not a local folder\nand more")
+
+    library = SimpleNamespace(AutoTokenizer=SimpleNamespace(from_pretrained=nothing))
+    monkeypatch.setitem(sys.modules, "transformers", library)
+    with pytest.raises(
+        ValueError, match=r"no tokenizer 'charcters' \(OSError: .* folder\); give one of characters, bytes"
+    ):
+        TextTokenizer.named("charcters")
+
+
+# Where to cut ---------------------------------------------------------------------------------------------------------
+
+
+def where(tokenizer, flags):
+    return {piece for piece, flag in zip(tokenizer.pieces(range(tokenizer.size)), flags, strict=True) if flag}
+
+
+def test_words_begin_with_a_blank_or_with_what_is_no_letter(bpe):
+    starts = where(bpe, bpe.word_start)
+    assert {" the", " ", ".", '"', "\\n"} <= starts
+    assert not {"t", "he", "2", "\\xc3", "\\xa9"} & starts
+
+
+def test_marks_and_joiners_belong_to_the_word_before():
+    tokenizer = TextTokenizer.train("bpe", ["e\u0301 e\u0301 कि कि 👩‍👧 👩‍👧"] * 4)
+    joined = {"\u0301", "\u093f", "\u200d"}
+    pieces = [bytes(token).decode(errors="replace") for token in tokenizer._token_bytes]
+    assert not any(flag and piece[:1] in joined for piece, flag in zip(pieces, tokenizer.word_start, strict=True))
+
+
+def test_characters_and_bytes_may_be_cut_anywhere_but_inside_a_character():
+    assert TextTokenizer.train("characters", ["aé\n"]).word_start.all()
+    starts = TextTokenizer.train("bytes").word_start
+    assert np.array_equal(starts, [not 0x80 <= byte < 0xC0 for byte in range(256)])
+
+
+def test_lines_and_sentences_end_behind_their_marks(bpe):
+    tokenizer = TextTokenizer.train("characters", ["a.b!c?\n。…,"])
+    assert where(tokenizer, tokenizer.newline) == {"\\n"}
+    assert where(tokenizer, tokenizer.sentence_end) == {".", "!", "?", "。", "…"}
+    assert "\\n" in where(bpe, bpe.newline)
+    assert {"."} <= where(bpe, bpe.sentence_end) and '"' not in where(bpe, bpe.sentence_end)
+
+
+def test_word_pieces_know_their_words(word_pieces):
+    tokenizer = TextTokenizer.named(str(word_pieces))
+    assert tokenizer.word_start[[3, 5, 6]].all() and not tokenizer.word_start[[4, 9]].any()
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
+def test_the_characters_of_the_tokens_add_up(bpe, text):
+    for tokenizer in (TextTokenizer.train("bytes"), bpe):
+        assert tokenizer.characters[tokenizer.encode([text])[0]].sum() == len(text)
