@@ -49,7 +49,9 @@ def _is_alive(process: int) -> bool:
 
 def publish(draft: Path, folder: Path, is_whole: Callable[[Path], bool]) -> None:
     """Put finished work in its place, unless another process was first; what is there but not whole makes room."""
-    if folder.exists() and not is_whole(folder):
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists() and not is_whole(folder):
         shutil.rmtree(folder, ignore_errors=True)
     try:
         draft.rename(folder)

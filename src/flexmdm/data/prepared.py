@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -117,6 +118,9 @@ def prepare(
     prepared = _open(folder)
     if prepared is None:
         raise OSError(f"the prepared data in {folder} was damaged as soon as it was written; is the disk full?")
+    if tokenizer is None:  # a run that was trained on it will ask again with its tokenizer
+        with suppress(OSError):  # it is there already, or this file system has no links
+            (cache / _key(preparation, prepared.tokenizer)).symlink_to(folder.name)
     _print_counts(prepared, console, first_problem)
     return prepared
 

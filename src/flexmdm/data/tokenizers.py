@@ -256,7 +256,9 @@ class TextTokenizer:
 
 
 def suggest(texts: Sequence[str]) -> str:
-    """The kind of tokenizer for texts like these: characters if they are short and of a small alphabet, else bpe.
+    """The kind of tokenizer for texts like these: characters for a small alphabet without words to learn, else bpe.
+
+    Without words are short texts (names, molecules) and those without blanks (proteins).
 
     >>> suggest(["CCO", "c1ccccc1"])
     'characters'
@@ -265,8 +267,10 @@ def suggest(texts: Sequence[str]) -> str:
     """
     if not texts:
         raise ValueError("there are no texts to choose a tokenizer for")
+    alphabet = set().union(*texts)
     short = sum(map(len, texts)) <= _SHORT_TEXT * len(texts)
-    return "characters" if short and len(set().union(*texts)) <= _SMALL_ALPHABET else "bpe"
+    wordless = not any(map(str.isspace, alphabet))
+    return "characters" if len(alphabet) <= _SMALL_ALPHABET and (short or wordless) else "bpe"
 
 
 # Making them ----------------------------------------------------------------------------------------------------------

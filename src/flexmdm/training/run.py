@@ -97,9 +97,10 @@ def train(
     quiet_transformers()
     processes = PartialState(cpu=runs_on_cpu(device))  # those that torchrun started, or this one alone
     console = (console or Console(stderr=True)) if processes.is_main_process else Console(quiet=True)
+    _check_place(folder, resume)
     with processes.main_process_first():  # which prepares the data, for the others to find
         config, task = _in_full(config, folder if resume else None, console)
-    checkpoint = _starting_point(config, folder, resume, console)
+    checkpoint = _starting_point(config, folder, console) if resume else None
     task, model = build(config, task)
     if minutes is not None and checkpoint is None:
         steps = steps_within(minutes * 60, config, task, model, processes.device or "cpu")
@@ -217,16 +218,19 @@ def _duration(hours: float) -> str:
     return f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
 
 
-def _starting_point(config: RunConfig, folder: Path, resume: bool, console: Console) -> Path | None:
+def _check_place(folder: Path, resume: bool) -> None:
+    """A new run needs a folder of its own, and to go on there must be one."""
     exists = (folder / RUN_FILE).is_file()
-    if not resume:
-        if exists:
-            raise ValueError(f"{folder} already holds a run: go on with --resume, or choose another --out")
-        if folder.exists() and any(folder.iterdir()):
-            raise ValueError(f"{folder} is not empty and not a run: choose another --out")
-        return None
-    if not exists:
+    if resume and not exists:
         raise ValueError(f"{folder} is not a run (no {RUN_FILE}), so there is nothing to resume; leave --resume out")
+    if not resume and exists:
+        raise ValueError(f"{folder} already holds a run: go on with --resume, or choose another --out")
+    if not resume and folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty and not a run: choose another --out")
+
+
+def _starting_point(config: RunConfig, folder: Path, console: Console) -> Path | None:
+    """The checkpoint to go on from."""
     different = RunConfig.read(folder).differences(config)
     if different:
         raise ValueError(f"{folder} was started with another configuration: {'; '.join(different)}")
