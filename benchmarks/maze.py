@@ -37,10 +37,10 @@ FLEXMDM: list[dict[str, Any]] = [
     {"sampler": "spaced", "steps": 64, "temperature": 0.0},
 ]
 MDM: list[dict[str, Any]] = [
-    {"sampler": "tau", "steps": 256, "temperature": 1.0},
+    {"sampler": "low_confidence", "steps": 64, "temperature": 0.0},
     {"sampler": "adaptive", "steps": 64, "confidence": "top_prob", "temperature": 0.0},
     {"sampler": "adaptive", "steps": 256, "confidence": "top_prob", "temperature": 0.0},
-    {"sampler": "low_confidence", "steps": 256, "temperature": 0.0},
+    {"sampler": "tau", "steps": 64, "temperature": 1.0},
 ]
 
 

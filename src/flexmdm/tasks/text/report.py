@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json as json_module
 from collections.abc import Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +135,8 @@ def _reference(name: str, console: Console) -> Any:
     if name == "none":
         return None
     try:
-        return ReferenceLM.load(None if name == "auto" else name)
+        with Console(stderr=True).status("loading the reference model"), redirect_stderr(StringIO()):  # it has bars
+            return ReferenceLM.load(None if name == "auto" else name)
     except ValueError as error:
         if name != "auto":
             raise
