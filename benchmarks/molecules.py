@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.progress import track
 
 from flexmdm import TextPipeline
-from flexmdm.data import documents
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.evaluation.molecules import canonical, canonical_set, judge, scaffold_gaps
 from flexmdm.tasks.text.report import fill_with_bar
@@ -29,15 +28,16 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def training_set(pipeline: TextPipeline) -> frozenset[str]:
-    """All molecules of the file, in canonical form (a few minutes)."""
-    texts = documents(pipeline.task.source)
-    return canonical_set(track(texts, "reading the training set", console=Console(stderr=True)))
+    """All molecules that were trained on, in canonical form (a few minutes)."""
+    store = pipeline.task.train.store
+    rows = track(torch.arange(len(store)).split(1000), "reading the training set", console=Console(stderr=True))
+    return canonical_set(pipeline.task.text.decode(tokens) for part in rows for tokens in store.take(part).tolist())
 
 
 def held_out(pipeline: TextPipeline, num: int) -> list[str]:
-    """The first held-out molecules."""
-    store = pipeline.task.validation.store
-    return [pipeline.task.text.decode(row) for row in store.take(torch.arange(min(num, len(store)))).tolist()]
+    """Some of the held-out molecules."""
+    examples = pipeline.task.validation
+    return [pipeline.task.text.decode(row) for row in examples.store.take(examples.some(num)).tolist()]
 
 
 def sampled(name: str, pipeline: TextPipeline, known: frozenset[str], num: int, steps: int, sampler: str) -> dict:

@@ -151,6 +151,8 @@ def likelihood(
         x1 = Ragged.from_lists(x1)
     interpolant = interpolant or getattr(denoiser, "interpolant", None) or FlexMDMInterpolant()
     template = Template.free(x1) if template is None else template
+    device = getattr(denoiser, "device", None) or x1.device
+    x1, template = x1.to(device), template.to(device)
     interpolant.check(x1, template, denoiser.mask_id)
     if bool(((x1.values < 0) | (x1.values >= denoiser.vocab_size)).any()):
         raise ValueError(f"x1 has tokens outside the vocabulary 0..{denoiser.vocab_size - 1}")
@@ -189,14 +191,14 @@ def _divergence(
 ) -> Tensor:
     """The integrand of the likelihood, ``[B]``."""
     masks = canvas.masks
-    log_f = prediction.log_probs.double()
+    log_f = prediction.log_probs
     kl = torch.zeros(len(masks), dtype=torch.float64, device=canvas.device)
     chunk = max(1, _LARGEST_TABLE // log_f.shape[1])
     for start in range(0, len(masks), chunk):  # [K, V] at a time
         part = slice(start, start + chunk)
         some = Alignment(alignment.weights[part], alignment.candidates[part], alignment.gaps, alignment.log_count)
         log_q = some.token_posterior(log_f.shape[1]).log()
-        kl[part] = (_weighted(log_q, some) - _weighted(log_f[part], some)).sum(1)
+        kl[part] = (_weighted(log_q, some) - _weighted(log_f[part].double(), some)).sum(1)
     unmasking = torch.zeros(len(canvas), dtype=torch.float64, device=canvas.device)
     unmasking.index_add_(0, canvas.tokens.rows[masks], kl)
 

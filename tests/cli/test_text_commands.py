@@ -64,7 +64,7 @@ def mdm(names, tmp_path_factory):
 
 def test_a_run_knows_its_tokenizer_and_shows_samples_as_it_trains(run):
     assert (run / "tokenizer.json").stat().st_size > 0
-    assert (run / "samples.txt").read_text().count("---") == 2
+    assert (run / "samples.txt").read_text().count("--- step 4") == 2
     last = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()][-1]
     assert {"eval_bits_per_token", "eval_bits_per_character"} <= set(last)
 
@@ -95,8 +95,8 @@ def test_infill_reads_an_argument_a_file_and_standard_input(run, monkeypatch, ca
 
 
 def test_watching_shows_the_growth(run, monkeypatch, capsys):
-    out, err, code = command(monkeypatch, capsys, "sample", run, "--watch", "--steps", "8", "--seed", "1")
-    assert code == 0 and "·" in out and out.startswith("0.00"), err
+    out, err, code = command(monkeypatch, capsys, "infill", run, "a___", "--min", "2", "--watch", "--steps", "8")
+    assert code == 0 and out.startswith("0.00 a··"), err
 
 
 @pytest.mark.parametrize("runs", [["run"], ["run", "mdm"]])
@@ -146,6 +146,32 @@ def test_resume_finds_the_same_data_and_refuses_other(run, names, monkeypatch, c
         assert code == 2 and "the data of this run cannot be used any more" in err and "'z'" in err
     finally:
         names.write_text(before)
+
+
+def test_eval_refuses_data_that_changed_and_runs_on_different_data(run, names, monkeypatch, capsys, tmp_path):
+    before = names.read_text()
+    try:
+        names.write_text("dana\n" + before)
+        out, err, code = command(monkeypatch, capsys, "eval", run, "--num", "4", "--reference", "none")
+    finally:
+        names.write_text(before)
+    assert code == 2 and "is not what this run was trained on" in err
+    other = tmp_path / "other.txt"
+    other.write_text("\n".join(NAMES[:5] * 10))
+    out, err, code = command(monkeypatch, capsys, "train", other, "--out", tmp_path / "other", *TINY)
+    assert code == 0, err
+    out, err, code = command(monkeypatch, capsys, "eval", run, tmp_path / "other", "--num", "4", "--reference", "none")
+    assert code == 2 and "compare them one by one" in err
+
+
+def test_a_run_works_from_another_folder(names, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(names.parent)
+    out, err, code = command(monkeypatch, capsys, "train", "names.txt", "--out", tmp_path / "run", *TINY)
+    assert code == 0, err
+    monkeypatch.chdir(tmp_path)
+    options = ["--num", "4", "--steps", "4", "--reference", "none", "--likelihoods", "0"]
+    out, err, code = command(monkeypatch, capsys, "eval", "run", *options)
+    assert code == 0, err
 
 
 def test_a_dry_run_decodes_the_first_states_and_trains_nothing(names, monkeypatch, capsys, tmp_path):

@@ -103,9 +103,9 @@ def _texts(
     if file is not None and text is not None:
         raise ValueError("give the text as an argument or --file, not both")
     if file is not None:
-        lines = file.read_text().splitlines()
+        lines = _lines(file.read_bytes(), str(file))
     elif text == "-":
-        lines = sys.stdin.read().splitlines()
+        lines = _lines(sys.stdin.buffer.read(), "standard input")
     elif text is not None:
         return run, [text]
     else:
@@ -114,6 +114,16 @@ def _texts(
     if not texts:
         raise ValueError(f"{file or 'standard input'} holds no text: one per line is expected")
     return run, texts
+
+
+def _lines(raw: bytes, name: str) -> list[str]:
+    lines = []
+    for number, line in enumerate(raw.split(b"\n"), 1):
+        try:
+            lines.append(line.removesuffix(b"\r").decode())
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name}, line {number} is not UTF-8 ({error}); save it as UTF-8") from error
+    return lines
 
 
 def _load(run: str | None, pretrained: str | None, device: str | None) -> Any:

@@ -159,7 +159,7 @@ def _share_or_file(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        return {"held_out": float(text)}
+        return {"held_out": float(text), "held_out_data": []}
     except ValueError:
         return {"held_out_data": [text]}
 

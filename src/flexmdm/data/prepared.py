@@ -99,15 +99,16 @@ def prepare(
         preparation: the data and the settings.
         tokenizer: to use instead of the one in ``preparation``, such as that of a model to train on.
         cache: where prepared data is kept; by default $FLEXMDM_CACHE, or flexmdm in the user's cache folder.
-        console: where progress and counts go; by default stderr.
+        console: where progress and counts go; by default stderr, and the counts only if the data is new.
     """
-    console = console or Console(stderr=True)
+    asked_for, console = console is not None, console or Console(stderr=True)
     cache = Path(cache or default_cache())
     folder = cache / _key(preparation, tokenizer)
     if folder.exists():
         prepared = _open(folder)
         if prepared:
-            _print_counts(prepared, console)
+            if asked_for:
+                _print_counts(prepared, console)
             return prepared
         _say(console, f"the prepared data in {folder} is damaged; making it anew")
     with unfinished(cache) as draft:

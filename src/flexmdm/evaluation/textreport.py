@@ -102,7 +102,7 @@ def table_of(scores: Sequence[TextScore], title: str = "") -> Table:
     for s in scores:
         sampler = plain(s.sampler) + ("" if s.temperature == 1 else f" T={s.temperature:g}")
         steps = f"{s.steps:,} steps" if s.steps else ""
-        fluency = (_two_lines(s.generative_perplexity), f"{s.kept:.0%}") if with_perplexity else ()
+        fluency = (_two_lines(s.generative_perplexity), _percent(s.kept)) if with_perplexity else ()
         table.add_row(
             plain(s.model), f"{sampler}\n[dim]{steps}[/]", *fluency,
             _two_lines(s.length_w1), _two_lines(s.length_ks), _two_lines(s.entropy),
@@ -116,6 +116,10 @@ def table_of(scores: Sequence[TextScore], title: str = "") -> Table:
     )
     table.caption_justify = "left"
     return table
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{share:.0%}"
 
 
 def _two_lines(interval: Interval) -> str:
@@ -190,7 +194,7 @@ def _table(scores: Sequence[TextScore]) -> str:
     head = "".join(f'<th scope="col">{name}<span>{unit}</span></th>' for name, unit in headings)
     rows = "".join(
         f'<tr><th scope="row">{escape(s.series)}<span>{f"{s.steps:,} steps" if s.steps else "not sampled"}</span></th>'
-        f"<td>{s.num:,}</td>{_cell(s.generative_perplexity)}<td>{s.kept:.0%}</td>{_cell(s.length_w1)}"
+        f"<td>{s.num:,}</td>{_cell(s.generative_perplexity)}<td>{_percent(s.kept)}</td>{_cell(s.length_w1)}"
         f"{_cell(s.length_ks)}{_cell(s.entropy)}"
         f"<td>{' / '.join(_number(share) for share in (s.distinct_1, s.distinct_2, s.distinct_3))}</td>"
         f"<td>{_number(s.evaluations)}</td><td>{_number(s.seconds)}</td></tr>"

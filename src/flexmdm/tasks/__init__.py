@@ -45,7 +45,7 @@ class Task(Protocol):
         """A state in the user's words; ``None`` is a mask."""
         ...
 
-    def preview(self, folder: Path, console: Console) -> Callable[[FlexMDMModel], dict[str, float]] | None:
+    def preview(self, folder: Path, console: Console) -> Callable[[FlexMDMModel, int], dict[str, float]] | None:
         """What to look at whenever the loss is evaluated: shows something, and returns figures for the log."""
         ...
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from transformers import TrainerCallback
 
+_BITS = {"eval_bits_per_token": "bits per token", "eval_bits_per_character": "bits per character"}
 LOG_FILE = "log.jsonl"
 
 
@@ -61,6 +62,7 @@ class LiveProgress(TrainerCallback):
         self.bar.console.print(
             f"{self.title} step {state.global_step}: held-out loss {metrics['eval_loss']:.3f} "
             f"(unmasking {metrics['eval_unmasking']:.3f}, insertion {metrics['eval_insertion']:.3f})"
+            + "".join(f", {metrics[name]:.3f} {words}" for name, words in _BITS.items() if name in metrics)
         )
 
     def on_train_end(self, *_: Any, **__: Any) -> None:

@@ -98,7 +98,7 @@ def train(
     processes = PartialState(cpu=runs_on_cpu(device))  # those that torchrun started, or this one alone
     console = (console or Console(stderr=True)) if processes.is_main_process else Console(quiet=True)
     _check_place(folder, resume)
-    with processes.main_process_first():  # which prepares the data, for the others to find
+    with processes.local_main_process_first():  # which prepares the data, for the others to find
         config, task = _in_full(config, folder if resume else None, console)
     checkpoint = _starting_point(config, folder, console) if resume else None
     task, model = build(config, task)

@@ -48,7 +48,7 @@ class FlexMDMTrainer(Trainer):
         callbacks: progress, logs.
         device: ``cpu``, ``cuda``, ``mps``; default: what there is.
         report_to: loggers by name: tensorboard, trackio, wandb.
-        preview: called with the averaged model at every evaluation; returns further figures for the log.
+        preview: called with the averaged model and the step at every evaluation; returns further figures for the log.
     """
 
     model: FlexMDMModel
@@ -64,7 +64,7 @@ class FlexMDMTrainer(Trainer):
         callbacks: Sequence[TrainerCallback] = (),
         device: str | None = None,
         report_to: Sequence[str] = (),
-        preview: Callable[[FlexMDMModel], dict[str, float]] | None = None,
+        preview: Callable[[FlexMDMModel, int], dict[str, float]] | None = None,
     ) -> None:
         self.recipe, self.folder, self._preview = recipe, folder, preview
         arguments = _arguments(recipe, folder, device, report_to)
@@ -149,7 +149,7 @@ class FlexMDMTrainer(Trainer):
                 loss = batch.loss(output.logits, output.insertions, self._interpolant)
                 parts["unmasking"].append(loss.unmasking)
                 parts["insertion"].append(loss.insertion)
-            more = {} if self._preview is None else self._preview(self.model)
+            more = {} if self._preview is None else self._preview(self.model, self.state.global_step)
         self.model.train(training)
         means = {f"eval_{name}": float(torch.cat(values).mean()) for name, values in parts.items()}
         metrics = {"eval_loss": sum(means.values()), **means, **more}

@@ -22,11 +22,11 @@ def lines(tmp_path, monkeypatch):
 def make_pipeline(lines):
     """An untrained pipeline on the lines."""
 
-    def make(tokenizer="characters", model="flexmdm", **options) -> TextPipeline:
-        task = TextTask((str(lines),), model, tokenizer=tokenizer, max_length=options.pop("max_length", 96), **options)
+    def make(tokenizer="characters", model="flexmdm", max_length=96, expected_gap=3.0) -> TextPipeline:
+        task = TextTask((str(lines),), model, tokenizer=tokenizer, max_length=max_length)
         config = FlexMDMConfig(
             vocab_size=task.vocab_size, hidden_size=16, num_layers=1, num_heads=2, condition_size=16, dropout=0.0,
-            insertions=model == "flexmdm", expected_gap=3.0, task=task.to_dict(),
+            insertions=model == "flexmdm", expected_gap=expected_gap, task=task.to_dict(),
         )  # fmt: skip
         return TextPipeline(task, FlexMDMModel(config).eval())
 

@@ -8,14 +8,16 @@ from flexmdm.tasks.text.pipeline import fillings, pieces_of
 
 
 def random_pieces(rng, alphabet):
-    """A text with 1 to 5 gaps, some of them side by side or at an end."""
-    return ["".join(rng.choices(alphabet, k=rng.choice([0, 1, 2, 7]))) for _ in range(rng.randint(2, 6))]
+    """A text with 1 to 5 gaps, some of them at an end, some with a single space between them."""
+    pieces = ["".join(rng.choices(alphabet, k=rng.choice([1, 2, 7]))) for _ in range(rng.randint(2, 6))]
+    pieces[1:-1] = [" " if rng.random() < 0.2 else piece for piece in pieces[1:-1]]
+    return [pieces[0] * rng.randint(0, 1), *pieces[1:-1], pieces[-1] * rng.randint(0, 1)]
 
 
 @pytest.mark.parametrize("tokenizer", ["characters", "bytes", "bpe"])
 def test_infilling_keeps_every_fixed_token_of_a_thousand_texts(make_pipeline, lines, tokenizer):
     """1,000 random texts with 1 to 5 gaps over all three kinds of tokens: unicode, spaces, empty pieces."""
-    pipeline = make_pipeline(tokenizer, max_length=256)
+    pipeline = make_pipeline(tokenizer, max_length=256, expected_gap=0.7)
     rng = random.Random(0)
     alphabet = sorted(set(lines.read_text()) - {"\n"})
     texts = [random_pieces(rng, alphabet) for _ in range(334)]
@@ -25,7 +27,7 @@ def test_infilling_keeps_every_fixed_token_of_a_thousand_texts(make_pipeline, li
         assert len(answer.gaps) == len(pieces) - 1
         assert answer.text == "".join(p + g for p, g in zip(pieces, [*answer.gaps, ""], strict=True))
         fixed = [token for token in answer.prompt.tokens if token is not None]
-        spaceless = [p.removesuffix(" ") for p in pieces[:-1]] if tokenizer == "bpe" else pieces[:-1]
+        spaceless = [p[:-1] if p.endswith(" ") and len(p) > 1 and tokenizer == "bpe" else p for p in pieces[:-1]]
         assert pipeline.task.text.decode(fixed).encode() == "".join([*spaceless, pieces[-1]]).encode()
         rest = iter(answer.tokens)
         assert all(any(token == other for other in rest) for token in fixed)  # in order, nothing lost
@@ -38,6 +40,26 @@ def test_a_gap_keeps_to_its_minimum_and_maximum(make_pipeline, tokenizer):
     pipeline = make_pipeline(tokenizer)
     for answer in pipeline.fill([["The ", " sat on ", ""]], 20, minimum=2, maximum=3, steps=8):
         assert 4 <= len(answer.tokens) - sum(token is not None for token in answer.prompt.tokens) <= 6
+
+
+@pytest.mark.parametrize("tokenizer", ["characters", "bpe"])
+def test_every_gap_gets_its_own_tokens(make_pipeline, tokenizer):
+    pipeline = make_pipeline(tokenizer)
+    for answer in pipeline.fill([["The ", " ", " sat ", ""]], 5, minimum=2, maximum=2, steps=4):
+        pieces = pipeline._encode(["The ", " ", " sat ", ""])
+        given = [True] * len(answer.tokens)  # everything stood in the prompt, as a token or as a mask
+        assert [len(gap) for gap in fillings(answer.tokens, given, answer.prompt, pieces)] == [2, 2, 2]
+
+
+def test_two_gaps_side_by_side_are_refused(make_pipeline):
+    with pytest.raises(ValueError, match="two gaps side by side"):
+        make_pipeline().infill("The ______ sat")
+
+
+def test_a_smaller_max_length_is_kept_and_a_larger_one_cut(make_pipeline):
+    pipeline = make_pipeline()
+    assert max(map(len, pipeline.sample(20, steps=4, max_length=2))) <= 2
+    assert max(map(len, pipeline.sample(5, steps=4, max_length=10_000))) <= 96
 
 
 def test_strings_in_strings_out(make_pipeline):
@@ -68,6 +90,7 @@ def test_an_mdm_completes_and_fills_gaps_of_known_length(make_pipeline):
     assert pipeline.complete("The cat", steps=4).startswith("The cat")
     answer = pipeline.fill([["The ", " sat"]], minimum=3, maximum=3, steps=4)[0]
     assert len(answer.tokens) <= len("The  sat") + 3
+    assert len(answer.prompt.tokens) == pipeline.task.width  # as wide as in training
     with pytest.raises(ValueError, match="equal --min and --max"):
         pipeline.infill("The ___ sat")
 

@@ -14,10 +14,9 @@ ONLY = {
 batches = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=8)
 
 
-def draw(sequences, mixture, may_cut=None, seed=0, first=0):
+def draw(sequences, mixture, seed=0, first=0):
     x1 = Ragged.from_lists(sequences)
-    may_cut = torch.ones(len(x1.values), dtype=torch.bool) if may_cut is None else may_cut
-    return draw_templates(x1, may_cut, mixture, 6.0, seed, torch.arange(first, first + len(x1)))
+    return draw_templates(x1, mixture, 6.0, seed, torch.arange(first, first + len(x1)))
 
 
 @given(batches, st.integers(0, 1000))
@@ -40,35 +39,56 @@ def test_a_known_length_has_all_masks_from_the_start(sequences, seed):
 def test_a_prefix_is_fixed_and_only_the_end_is_open(sequences, seed):
     template = draw(sequences, ONLY["prefix"], seed=seed)
     for roles, gaps in zip(template.roles.tolist(), template.open_gaps.tolist(), strict=True):
+        if Role.PRESENT in roles or gaps == [False]:  # too short for the prefix: its length is known instead
+            assert set(roles) <= {Role.PRESENT} and not any(gaps)
+            continue
         fixed = roles.count(Role.FIXED)
         assert roles == [Role.FIXED] * fixed + [Role.FREE] * (len(roles) - fixed)
         assert gaps == [False] * fixed + [True]
 
 
-@given(batches, st.integers(0, 1000), st.data())
+@given(batches, st.integers(0, 1000))
 @settings(max_examples=100, deadline=None)
-def test_spans_begin_and_end_where_a_word_may_be_cut(sequences, seed, data):
-    x1 = Ragged.from_lists(sequences)
-    may_cut = torch.tensor([data.draw(st.booleans()) for _ in range(len(x1.values))], dtype=torch.bool)
-    template = draw(sequences, ONLY["spans"], may_cut, seed)
-    begins = x1.with_values(may_cut).tolist()
-    for roles, gaps, cut in zip(template.roles.tolist(), template.open_gaps.tolist(), begins, strict=True):
-        assert 1 <= sum(gaps) <= MOST_GAPS
-        for place in range(1, len(roles)):
-            if roles[place] != roles[place - 1]:
-                assert cut[place]
+def test_spans_have_one_to_five_gaps_between_fixed_pieces(sequences, seed):
+    template = draw(sequences, ONLY["spans"], seed=seed)
+    for roles, gaps in zip(template.roles.tolist(), template.open_gaps.tolist(), strict=True):
+        if not any(gaps):
+            assert set(roles) <= {Role.PRESENT}
+        else:
+            assert 1 <= sum(gaps) <= MOST_GAPS and Role.PRESENT not in roles
 
 
-def test_the_length_of_a_prefix_does_not_depend_on_what_follows():
-    """P(prefix of k tokens | x1) is the same for all sequences that have k tokens: 20,000 draws for two lengths each,
-    so that shares differ by less than 5 standard deviations of their difference (0.025)."""
-    count = 20_000
-    shares = []
+@pytest.mark.parametrize("kind", ["prefix", "spans"])
+def test_what_is_fixed_does_not_depend_on_the_length(kind):
+    """P(one open gap and so many fixed tokens | x1) is the same for all lengths that have room for them, also for
+    nothing fixed at all: 40,000 draws for each of two lengths; a share has a standard deviation below 0.0025, so two
+    differ by less than 5 of their difference (0.018)."""
+    count, laws = 40_000, []
     for length in (6, 12):
-        roles = draw([[0] * length] * count, ONLY["prefix"], first=length * count).roles
+        template = draw([[0] * length] * count, ONLY[kind], first=length * count)
+        roles, opened = template.roles, template.open_gaps.count(template.open_gaps.values)
         fixed = roles.count(roles.values == Role.FIXED)
-        shares.append(torch.bincount(fixed, minlength=7)[1:7].double() / count)
-    assert float((shares[0] - shares[1]).abs().max()) < 0.025
+        shown = (opened == 1) & (fixed <= 5)
+        laws.append(torch.bincount(fixed[shown], minlength=6).double() / count)
+    assert float((laws[0] - laws[1]).abs().max()) < 0.018
+
+
+def test_the_filling_of_one_gap_has_the_ordinary_conditional_law():
+    """Words a b^n c with n = 0 to 8 equally likely: where exactly a and c are given, n is still uniform. 180,000 draws;
+    about 3,700 of them show this template, so a share of 1/9 has a standard deviation of 0.005."""
+    words = [[1, *[2] * n, 3] for n in range(9)]
+    template = draw(words * 20_000, ONLY["spans"])
+    lengths, roles = template.roles.lengths, template.roles
+    fixed = roles.count(roles.values == Role.FIXED)
+    opened = template.open_gaps.count(template.open_gaps.values)
+    at_ends = roles.count(
+        (roles.values == Role.FIXED) & ((roles.columns == 0) | (roles.columns + 1 == lengths[roles.rows]))
+    )
+    shown = (
+        (fixed == 2) & (at_ends == 2) & (opened == 1) & template.open_gaps.values[template.open_gaps.offsets[:-1] + 1]
+    )
+    law = torch.bincount(lengths[shown] - 2, minlength=9).double() / int(shown.sum())
+    assert float((law - 1 / 9).abs().max()) < 0.025
 
 
 def test_a_mixture_draws_each_kind_as_often_as_it_says():

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.progress import Progress
 
@@ -44,9 +43,9 @@ class Judge:
 
     @classmethod
     def of(cls, pipeline: TextPipeline, lm: ReferenceLM | None = None) -> Judge:
-        """All held-out sequences of a run."""
-        store = pipeline.task.validation.store
-        tokens = store.take(torch.arange(len(store))).tolist()
+        """All held-out sequences of a run, in random order."""
+        held_out = pipeline.task.validation
+        tokens = held_out.store.take(held_out.some(len(held_out))).tolist()
         return cls([pipeline.task.text.decode(sequence) for sequence in tokens], tokens, lm)
 
     def score(
@@ -87,7 +86,7 @@ class Judge:
         )
 
     def held_out(self, num: int) -> TextScore:
-        """How held-out sequences themselves would do; their lengths are their own, so those distances are 0."""
+        """How as many held-out sequences would do: distances of a part of them from all of them."""
         return self.score("held-out", self.texts[:num], self.tokens[:num], "", 0)
 
     def xz(self) -> float:
@@ -139,8 +138,8 @@ def measure(
 
 
 def held_out_bits(name: str, pipeline: TextPipeline, num: int, num_times: int = 64, seed: int = 0) -> LikelihoodScore:
-    """The likelihood of the first ``num`` held-out sequences."""
-    index = torch.arange(min(num, len(pipeline.task.validation.store)))
+    """The likelihood of ``num`` held-out sequences."""
+    index = pipeline.task.validation.some(num)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task(f"{name}, likelihood", total=len(index))
         found = bits(

@@ -15,7 +15,7 @@ from flexmdm.evaluation.distances import Estimate
 from flexmdm.objective import likelihood
 from flexmdm.tasks.text.task import TextTask, padded
 
-_AT_A_TIME = 16
+_LARGEST = 2**26  # numbers in the tables of one call: states x places x tokens of the vocabulary
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,9 @@ def bits(
         progress: called with the number of sequences done.
     """
     store, denoiser, nats = task.validation.store, model.denoiser(), []
-    for start in range(0, len(index), _AT_A_TIME):
-        x1 = store.take(index[start : start + _AT_A_TIME])
+    at_a_time = max(_LARGEST // (num_times * task.width * task.vocab_size), 1)
+    for start in range(0, len(index), at_a_time):
+        x1 = store.take(index[start : start + at_a_time])
         x1, template = padded(x1, task) if task.model == "mdm" else (x1, Template.free(x1))
         nats.append(likelihood(denoiser, x1, num_times=num_times, seed=seed + start, template=template).nats)
         if progress is not None:

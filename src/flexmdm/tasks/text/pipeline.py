@@ -105,11 +105,14 @@ class TextPipeline:
         for number, pieces in enumerate(texts):
             if len(pieces) < 2:
                 raise ValueError(f"text {number + 1} has no gap: {pieces[0]!r}" if pieces else "a text has pieces")
+            if "" in pieces[1:-1]:
+                raise ValueError(f"text {number + 1} has two gaps side by side, which are one: {'___'.join(pieces)!r}")
         tokens = [self._encode(pieces) for pieces in texts]
         prompts = [self.task.prompt(pieces, minimum, maximum) for pieces in tokens]
         options = {"sampler": "spaced" if self.task.model == "flexmdm" else "tau", "steps": STEPS, **options}
         if self.task.model == "flexmdm":
-            options["max_length"] = self.task.max_length
+            most = self.task.max_length
+            options["max_length"] = min(options.get("max_length") or most, most)
         jobs = [number for number in range(len(prompts)) for _ in range(num)]
         denoiser, answers = self.model.denoiser(), []
         for start in range(0, len(jobs), BATCH):
@@ -139,15 +142,16 @@ class TextPipeline:
         return self.task.text.kind not in ("characters", "bytes")
 
     def _encode(self, pieces: Sequence[str]) -> list[list[int]]:
-        if self._leading_spaces:
-            pieces = [*(piece.removesuffix(" ") for piece in pieces[:-1]), pieces[-1]]
-        return self.task.text.encode(pieces)
+        return self.task.text.encode([*map(self._without_last_space, pieces[:-1]), pieces[-1]])
+
+    def _without_last_space(self, piece: str) -> str:
+        return piece[:-1] if self._leading_spaces and piece.endswith(" ") and len(piece) > 1 else piece
 
     def _decode(self, pieces: Sequence[str], found: Sequence[Sequence[int]]) -> tuple[str, ...]:
         gaps = []
         for piece, tokens in zip(pieces, found, strict=False):
             gap = self.task.text.decode(self.task.clean(tokens))
-            gaps.append(gap.removeprefix(" ") if self._leading_spaces and piece.endswith(" ") else gap)
+            gaps.append(gap.removeprefix(" ") if self._without_last_space(piece) != piece else gap)
         return tuple(gaps)
 
 

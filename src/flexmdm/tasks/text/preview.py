@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.markup import escape
 
@@ -18,22 +17,19 @@ SAMPLES, SEQUENCES, TIMES, STEPS = 2, 32, 8, 32
 
 
 class Preview:
-    """Called with the averaged model at every evaluation."""
+    """Called with the averaged model and the step at every evaluation."""
 
     def __init__(self, task: TextTask, folder: Path, console: Console) -> None:
         self.task, self.file, self.console = task, folder / SAMPLES_FILE, console
-        self.count = 0
 
-    def __call__(self, model: FlexMDMModel) -> dict[str, float]:
-        samples = TextPipeline(self.task, model).sample(SAMPLES, steps=STEPS, seed=self.count)
-        self.count += 1
+    def __call__(self, model: FlexMDMModel, step: int) -> dict[str, float]:
+        samples = TextPipeline(self.task, model).sample(SAMPLES, steps=STEPS, seed=step)
         for text in samples:
             self.console.print(f"  [dim]|[/] {escape(text)}", highlight=False, overflow="ellipsis", no_wrap=True)
         if not self.console.quiet:
             with self.file.open("a") as file:
-                file.writelines(f"{text}\n---\n" for text in samples)
-        store = self.task.validation.store
-        score = bits(model, self.task, torch.arange(min(SEQUENCES, len(store))), TIMES)
+                file.writelines(f"--- step {step}\n{text}\n" for text in samples)
+        score = bits(model, self.task, self.task.validation.some(SEQUENCES), TIMES)
         return {
             "eval_bits_per_token": score.per_token.value,
             "eval_bits_per_character": score.per_character.value,

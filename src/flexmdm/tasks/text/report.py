@@ -48,7 +48,10 @@ def fill(
     for number, answer in enumerate(answers):
         if watch:
             play(pipeline.task, answer, console)
-        console.print(_coloured(texts[number // num], answer), highlight=False, soft_wrap=True)
+        if console.is_terminal:
+            console.print(_coloured(texts[number // num], answer), highlight=False, soft_wrap=True)
+        else:
+            console.file.write(answer.text + "\n")  # byte for byte
         if several_lines and number + 1 < len(answers):
             console.rule(style="dim")
     cut = sum(answer.hit_max_length for answer in answers)
@@ -98,7 +101,11 @@ def evaluate(
 
     console = console or Console()
     first = next(iter(runs.values()))
-    judge = Judge.of(first, _reference(reference, console))
+    if len({pipeline.task.contents for pipeline in runs.values()}) > 1:
+        raise ValueError(
+            f"{' and '.join(runs)} were trained on other data or with other tokens: compare them one by one"
+        )
+    judge = Judge.of(first, _reference(reference, console, str(first.model.device)))
     scores = [judge.held_out(num)]
     for name, pipeline in runs.items():
         scores += [measure(name, pipeline, judge, num, count, **options) for count in steps]
@@ -129,14 +136,14 @@ def evaluate(
     return rows
 
 
-def _reference(name: str, console: Console) -> Any:
+def _reference(name: str, console: Console, device: str) -> Any:
     from flexmdm.evaluation.fluency import ReferenceLM
 
     if name == "none":
         return None
     try:
         with Console(stderr=True).status("loading the reference model"), redirect_stderr(StringIO()):  # it has bars
-            return ReferenceLM.load(None if name == "auto" else name)
+            return ReferenceLM.load(None if name == "auto" else name, device)
     except ValueError as error:
         if name != "auto":
             raise

@@ -30,7 +30,7 @@ TOKENIZER_FILE = "tokenizer.json"
 class TextTask:
     """Sequences of tokens: text, names, molecules, proteins, whatever a file holds.
 
-    FlexMDM learns from the sequences as they are. MDM sees them padded to ``max_length``; its PAD is an ordinary token.
+    FlexMDM learns from the sequences as they are. MDM sees them padded to the longest; its PAD is an ordinary token.
 
     Args:
         data: files, folders or data sets, as `flexmdm.data.Source` takes them.
@@ -41,6 +41,7 @@ class TextTask:
         mixture: weights of the templates, by name.
         data_seed: of the split and of the templates.
         contents: tells the data that the run began with from others (filled in by `settled`).
+        longest: tokens of the longest sequence, to which MDM pads (filled in by `settled`).
         folder: where the tokenizer is, for a task that has been trained already.
     """
 
@@ -58,6 +59,7 @@ class TextTask:
     mixture: dict[str, float] = dataclasses.field(default_factory=lambda: asdict(Mixture()))
     data_seed: int = 0
     contents: str | None = None
+    longest: int | None = None
     folder: Path | None = None
     name: str = dataclasses.field(default="text", init=False)
 
@@ -87,7 +89,7 @@ class TextTask:
             raise ValueError("what to learn from? Give a file: flexmdm train PATH --out RUN")
         try:
             prepared = prepare(self._preparation, self._known_tokenizer, console=console)
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             if self.contents is None:
                 raise
             raise ValueError(f"the data of this run cannot be used any more: {error}") from error
@@ -96,6 +98,9 @@ class TextTask:
             tokenizer=self.tokenizer if self.tokenizer != "auto" else prepared.tokenizer.kind,
             vocabulary=prepared.tokenizer.size if prepared.tokenizer.kind == "bpe" else None,
             contents=_digest(prepared.train),
+            longest=max(int(side.lengths.max()) for side in (prepared.train, prepared.validation)),
+            data=tuple(map(_absolute, self.data)),
+            held_out_data=tuple(map(_absolute, self.held_out_data)),
         )
         object.__setattr__(task, "prepared", prepared)  # fills the cache of the property
         return task
@@ -124,7 +129,13 @@ class TextTask:
 
     @cached_property
     def prepared(self) -> Prepared:
-        return prepare(self._preparation, self._known_tokenizer, console=Console(quiet=True))
+        prepared = self.settled().prepared
+        if self.contents not in (None, _digest(prepared.train)):
+            raise ValueError(
+                f"{', '.join(self.data)}: the data is not what this run was trained on, so that nobody knows what was "
+                "held out; put the file back as it was, or train anew"
+            )
+        return prepared
 
     @cached_property
     def text(self) -> TextTokenizer:
@@ -158,21 +169,30 @@ class TextTask:
         """Fixed pieces of tokens with something to find between them; ``[[], []]`` is the empty prompt."""
         fixed = sum(map(len, pieces))
         needed = fixed + minimum * (len(pieces) - 1)
-        if needed > self.max_length or (fixed == self.max_length and minimum == 0 and maximum != 0):
+        most = self.max_length if self.model == "flexmdm" else self.width
+        if needed > most or (fixed == most and minimum == 0):
             raise ValueError(
                 f"the text leaves no room: {fixed} tokens are given, {minimum} at least go in each of "
-                f"{len(pieces) - 1} gaps, and this model was trained on at most {self.max_length}"
+                f"{len(pieces) - 1} gaps, and this model was trained on at most {most}"
             )
         if self.model == "flexmdm":
             return Prompt.infill(pieces, minimum, maximum)
-        if len(pieces) == 2 and not pieces[1] and minimum == 0 and maximum is None:  # PAD may be among what follows
-            tokens = [*pieces[0], *[None] * (self.max_length - fixed)]
-            return Prompt(tuple(tokens), (False,) * (len(tokens) + 1))
-        if minimum != maximum or not maximum:
+        # Always as wide as in training: what follows a text is PAD, known or, behind a prefix, to be found.
+        if len(pieces) == 2 and not pieces[1] and minimum == 0 and maximum is None:
+            tokens = [*pieces[0], *[None] * (self.width - fixed)]
+        elif minimum == maximum and maximum:
+            tokens = list(Prompt.infill(pieces, minimum, maximum).tokens)
+            tokens += [self.pad] * (self.width - len(tokens))
+        else:
             raise ValueError(
                 "an MDM fills a known number of masks: say how many tokens each gap has by equal --min and --max"
             )
-        return Prompt.infill(pieces, minimum, maximum)
+        return Prompt(tuple(tokens), (False,) * (len(tokens) + 1))
+
+    @property
+    def width(self) -> int:
+        """Tokens of a padded sequence."""
+        return self.longest or self.max_length
 
     def clean(self, sequence: Sequence[int]) -> list[int]:
         """What was generated, without PAD."""
@@ -187,7 +207,7 @@ class TextTask:
             parts.append("·" * len(entries) if masked else self.text.decode(known))
         return "".join(parts)
 
-    def preview(self, folder: Path, console: Console) -> Callable[[FlexMDMModel], dict[str, float]]:
+    def preview(self, folder: Path, console: Console) -> Callable[[FlexMDMModel, int], dict[str, float]]:
         """Two samples, and the likelihood of some held-out sequences."""
         from flexmdm.tasks.text.preview import Preview
 
@@ -206,6 +226,11 @@ class TextTask:
         if unknown:
             raise ValueError(f"the text task has no {', '.join(unknown)}; it knows {', '.join(known)}")
         return cls(**values, folder=folder)
+
+
+def _absolute(path: str) -> str:
+    """A path that means the same in any folder; names of data sets stay."""
+    return str(Path(path).expanduser().resolve()) if Path(path).expanduser().exists() else path
 
 
 def _digest(store: TokenStore) -> str:
@@ -227,9 +252,9 @@ class TextExamples:
     def __len__(self) -> int:
         return len(self.store)
 
-    @cached_property
-    def _may_cut(self) -> Tensor:
-        return torch.as_tensor(self.task.text.word_start)
+    def some(self, num: int, seed: int = 0) -> Tensor:
+        """``num`` of them at random (or all), by their indices: files are often sorted."""
+        return torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:num]
 
     @cached_property
     def mean_length(self) -> float:
@@ -238,14 +263,13 @@ class TextExamples:
     def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
         """The sequences ``index`` ``[B]``; their templates belong to the ``numbers`` ``[B]``."""
         x1 = self.store.take(index)
-        mixture = self.task._mixture
-        template = draw_templates(x1, self._may_cut[x1.values], mixture, self.mean_length, self.task.data_seed, numbers)
+        template = draw_templates(x1, self.task._mixture, self.mean_length, self.task.data_seed, numbers)
         return (x1, template) if self.task.model == "flexmdm" else padded(x1, self.task, template.roles)
 
 
 def padded(x1: Ragged, task: TextTask, roles: Ragged | None = None) -> tuple[Ragged, Template]:
     """The sequences with PAD behind them, for MDM: fixed tokens stay fixed, all others are masks from the start."""
-    size, width = len(x1), task.max_length
+    size, width = len(x1), task.width
     tokens = torch.full((size, width), task.pad)
     places = torch.full((size, width), int(Role.PRESENT))
     tokens[x1.rows, x1.columns] = x1.values
