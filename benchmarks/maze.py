@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from rich.console import Console
 
 from flexmdm.tasks.maze.evaluation import MazeScore, plan
 from flexmdm.tasks.maze.report import table_of
-from flexmdm.training.progress import draw_curves, read_log
+from flexmdm.training.progress import LOG_FILE, draw_curves, read_log
 from flexmdm.training.run import load_named
 
 EXAMPLES = """examples:
@@ -50,7 +51,7 @@ def key_of(row: dict[str, Any]) -> tuple:
 
 
 def main() -> None:
-    """Evaluate, print, and write benchmarks/results/NAME.{json,md,png}."""
+    """Evaluate, print, and write benchmarks/results/NAME.{json,md}, NAME-loss.png and the training logs."""
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -83,15 +84,18 @@ def main() -> None:
                 rows.append({**score.to_dict(), "trained": trained})
                 file.write_text(json.dumps({"command": _command(arguments), "rows": rows}, indent=1) + "\n")
     (RESULTS / f"{arguments.name}.md").write_text(markdown(rows, _command(arguments)))
-    logs = {n: read_log(f / "log.jsonl") for n, f in (("FlexMDM", arguments.run), ("MDM", arguments.mdm)) if f}
-    if logs:
-        draw_curves(logs, RESULTS / f"{arguments.name}-loss.png")
-    console.print(f"written to {RESULTS / arguments.name}.{{json,md}}")
+    runs = {n: f for n, f in (("FlexMDM", arguments.run), ("MDM", arguments.mdm)) if f}
+    if runs:
+        draw_curves({n: read_log(f / LOG_FILE) for n, f in runs.items()}, RESULTS / f"{arguments.name}-loss.png")
+    (RESULTS / "logs").mkdir(exist_ok=True)
+    for model, folder in runs.items():
+        shutil.copy(folder / LOG_FILE, RESULTS / "logs" / f"{arguments.name}-{model.lower()}.jsonl")
+    console.print(f"written to {RESULTS / arguments.name}.{{json,md}} and {RESULTS / 'logs'}")
 
 
 def _training(folder: Path) -> dict[str, float] | None:
     """How long the model was trained: hours, steps, sequences seen."""
-    log = read_log(folder / "log.jsonl")
+    log = read_log(folder / LOG_FILE)
     last = log[-1] if log else None
     return last and {"hours": round(last["seconds"] / 3600, 2), "steps": last["step"], "sequences": last["sequences"]}
 
