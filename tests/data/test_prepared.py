@@ -322,6 +322,13 @@ def test_data_is_found_again_with_the_tokenizer_that_was_made_from_it(data, run,
     assert again.folder.resolve() == first.folder.resolve() and len(again.train) == len(first.train)
 
 
+def test_a_cache_that_cannot_be_written_says_what_to_set(data, tmp_path):
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    with pytest.raises(OSError, match="set FLEXMDM_CACHE to a folder you can write to"):
+        prepare(Preparation(Source((str(data),))), cache=in_the_way / "cache", console=Console(quiet=True))
+
+
 def test_the_cache_is_where_the_environment_says(data, tmp_path, monkeypatch):
     preparation = Preparation(Source((str(data),)))
     monkeypatch.delenv("FLEXMDM_CACHE", raising=False)

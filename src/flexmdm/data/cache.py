@@ -23,14 +23,19 @@ def default_cache() -> Path:
 @contextmanager
 def unfinished(cache: Path) -> Generator[Path]:
     """A new folder for work that may be interrupted; those of processes that are gone are removed."""
-    cache.mkdir(parents=True, exist_ok=True)
     host = platform.node()
+    draft = cache / f"{_UNFINISHED}-{host}-{os.getpid()}-{uuid.uuid4().hex}"
+    try:
+        draft.mkdir(parents=True)
+    except OSError as error:
+        raise OSError(
+            f"prepared data cannot be kept in {cache} ({error.strerror}): "
+            "set FLEXMDM_CACHE to a folder you can write to"
+        ) from error
     for left in cache.glob(f"{_UNFINISHED}-*"):
         whose, process, _ = left.name.removeprefix(f"{_UNFINISHED}-").rsplit("-", 2)
         if whose == host and not _is_alive(int(process)):
             shutil.rmtree(left, ignore_errors=True)
-    draft = cache / f"{_UNFINISHED}-{host}-{os.getpid()}-{uuid.uuid4().hex}"
-    draft.mkdir()
     try:
         yield draft
     finally:

@@ -31,7 +31,8 @@ class TextScore:
         length_w1, length_ks: of `length_fidelity`, in tokens and from 0 to 1.
         generative_perplexity: of the corpus, under the reference model.
         kept: share of the texts that were long enough for it.
-        entropy: `unigram_entropy`, mean over the texts, in nats.
+        entropy: `unigram_entropy`, mean over the texts, in nats. It grows with the length of a text.
+        opening_entropy: that of the first 32 tokens of the texts that have so many, whatever their lengths.
         distinct_1, distinct_2, distinct_3: `distinct_n` of all texts pooled.
         evaluations, seconds: per text.
         samples: texts, of which the page shows the first twenty.
@@ -53,6 +54,7 @@ class TextScore:
     distinct_3: float
     evaluations: float
     seconds: float
+    opening_entropy: Interval = Interval(math.nan, math.nan, math.nan)
     samples: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
 

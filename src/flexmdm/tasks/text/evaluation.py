@@ -25,6 +25,7 @@ from flexmdm.tasks.text.likelihoods import bits
 from flexmdm.tasks.text.pipeline import STEPS, TextPipeline
 from flexmdm.tasks.text.report import fill_with_bar
 
+_OPENING = 32
 _NOTHING = Interval(float("nan"), float("nan"), float("nan"))
 
 
@@ -81,6 +82,7 @@ class Judge:
             distinct_3=distinct_n(tokens, 3).pooled,
             evaluations=evaluations,
             seconds=seconds,
+            opening_entropy=unigram_entropy([t[:_OPENING] for t in tokens if len(t) >= _OPENING]).per_text,
             samples=list(texts[:20]),
             lengths=[len(t) for t in tokens],
         )
