@@ -155,17 +155,27 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_starts_again_and_say
     assert all(torch.equal(value, weights[name]) for name, value in load_file(finished / "model.safetensors").items())
 
 
-def test_ctrl_c_says_how_to_go_on(tiny, tmp_path, console, monkeypatch):
+@pytest.mark.parametrize(("times", "checkpoint"), [(1, 3), (2, 2)])
+def test_ctrl_c_keeps_the_step_and_a_second_one_does_not_wait(
+    times, checkpoint, tiny, tmp_path, console, monkeypatch, finished
+):
     class Interrupted(module.FileLog):
-        def on_step_end(self, args, state, control, **_):
-            if state.global_step == 3:
-                raise KeyboardInterrupt
+        def on_step_begin(self, args, state, control, **_):
+            if state.global_step == 2:  # the third is about to be taken
+                for _ in range(times):
+                    signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(module, "FileLog", Interrupted)
-    with pytest.raises(SystemExit) as left:
-        train(tiny(), tmp_path / "run", device="cpu", console=console)
-    assert left.value.code == 130
-    assert "interrupted; go on with --resume (from checkpoint-2)" in console.file.getvalue()
+    before = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "FileLog", Interrupted)
+        with pytest.raises(SystemExit) as left:
+            train(tiny(), tmp_path / "run", device="cpu", console=console)
+    assert left.value.code == 130 and signal.getsignal(signal.SIGINT) is before
+    said = " ".join(console.file.getvalue().split())
+    assert "run --resume (from checkpoint-" + str(checkpoint) in said
+    train(tiny(), tmp_path / "run", resume=True, device="cpu", console=console)
+    weights = load_file(tmp_path / "run" / "model.safetensors")
+    assert all(torch.equal(value, weights[name]) for name, value in load_file(finished / "model.safetensors").items())
 
 
 # Refused -------------------------------------------------------------------------------------------------------------

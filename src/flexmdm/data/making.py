@@ -158,7 +158,7 @@ class Maker:
             problem += f" ({counts['dropped']:,} longer than {settings.max_length} tokens, {counts['empty']:,} empty)"
         if settings.held_out_source is None:
             problem += f", with a share of {settings.held_out:g} held out"
-        return f"{problem}. Give more data, another held-out share, or a larger max_length"
+        return f"{problem}. Give more data, another share (--held-out), or longer sequences (--max-length)"
 
 
 def _batches(texts: Iterator[tuple[int, str]]) -> Iterator[tuple[list[int], list[str]]]:

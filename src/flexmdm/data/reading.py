@@ -217,7 +217,9 @@ class _File:
 
 
 def _no_field(field: str, names: Sequence[str]) -> str:
-    return f"no field {field!r}, only {', '.join(map(repr, names)) or 'nothing'}; say which field holds the text"
+    return (
+        f"no field {field!r}, only {', '.join(map(repr, names)) or 'nothing'}; say which field holds the text (--field)"
+    )
 
 
 class _Counted(io.FileIO):

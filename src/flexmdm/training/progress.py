@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 import time
 from collections.abc import Sequence
 from itertools import cycle
@@ -97,6 +99,33 @@ class FileLog(TrainerCallback):
         line.pop("epoch", None)
         with self.file.open("a") as file:
             file.write(json.dumps(line) + "\n")
+
+
+class Interruption(TrainerCallback):
+    """The first Ctrl-C (or SIGTERM) ends training after the step and saves it; a second one ends it at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        if threading.current_thread() is threading.main_thread():  # no other may
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: Any) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.asked:
+            control.should_save = control.should_training_stop = True
+
+    def release(self) -> None:
+        """What happens on a signal is what happened before training."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
 
 class TimeLimit(TrainerCallback):

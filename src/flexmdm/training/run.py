@@ -28,7 +28,7 @@ from flexmdm.training.collation import Collator
 from flexmdm.training.config import RUN_FILE, RunConfig
 from flexmdm.training.ema import EMA
 from flexmdm.training.optimizers import make_optimizer
-from flexmdm.training.progress import LOG_FILE, FileLog, LiveProgress, TimeLimit, draw_curves, read_log
+from flexmdm.training.progress import LOG_FILE, FileLog, Interruption, LiveProgress, TimeLimit, draw_curves, read_log
 from flexmdm.training.trainer import FlexMDMTrainer, runs_on_cpu
 
 CURVES_FILE = "loss.png"
@@ -110,6 +110,9 @@ def train(
     callbacks: list[TrainerCallback] = [FileLog(folder), live] if processes.is_main_process else []
     if minutes is not None:
         callbacks.append(TimeLimit(minutes * 60))
+    stop = Interruption()
+    if processes.num_processes == 1:  # several would not stop at the same step
+        callbacks.append(stop)
     trainer = FlexMDMTrainer(
         model,
         config.recipe,
@@ -127,13 +130,19 @@ def train(
         task.save(folder)
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if stop.asked:
+            raise KeyboardInterrupt
     except KeyboardInterrupt:
         live.stop()
         last = latest(folder)
-        console.print(f"interrupted; go on with --resume (from {last.name if last else 'the beginning'})")
+        console.print(
+            f"interrupted; go on with flexmdm train --out {escape(str(folder))} --resume "
+            f"(from {last.name if last else 'the beginning'})"
+        )
         raise SystemExit(130) from None
     finally:
         live.stop()
+        stop.release()
     trainer.ema.apply()
     if processes.is_main_process:
         _keep_weights(model, folder)
@@ -248,7 +257,10 @@ def _starting_point(config: RunConfig, folder: Path, console: Console) -> Path |
         raise ValueError(
             f"{folder} is at step {step_of(checkpoint)} already: give at least as many steps, not {config.recipe.steps}"
         )
-    console.print(f"going on from step {step_of(checkpoint)}")
+    if step_of(checkpoint) == config.recipe.steps:
+        console.print(f"all {config.recipe.steps:,} steps are done; --steps with a larger number goes on")
+    else:
+        console.print(f"going on from step {step_of(checkpoint)}")
     return checkpoint
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import math
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from io import StringIO
@@ -111,6 +112,8 @@ def evaluate(
         scores += [measure(name, pipeline, judge, num, count, **options) for count in steps]
     table = textreport.table_of(scores, f"{num:,} samples each, against {len(judge.texts):,} held-out sequences")
     console.print(table)
+    if judge.lm is not None and all(math.isnan(score.generative_perplexity.value) for score in scores):
+        console.print("no perplexity: every text has at most 10 tokens of the reference model, too few to judge")
     known = [held_out_bits(name, pipeline, likelihoods, num_times) for name, pipeline in runs.items() if likelihoods]
     xz = judge.xz()
     for score in known:
