@@ -75,7 +75,7 @@ class TextTask:
         if not set(self.mixture) <= known:
             raise ValueError(f"a mixture has the weights {', '.join(sorted(known))}; got {', '.join(self.mixture)}")
         object.__setattr__(self, "mixture", {name: float(self.mixture.get(name, 0.0)) for name in asdict(Mixture())})
-        self._mixture  # noqa: B018 - says what is wrong with it
+        Mixture(**self.mixture)  # says what is wrong with it
 
     @property
     def _mixture(self) -> Mixture:
