@@ -1,9 +1,11 @@
 """Where packed rows go, and attention within each sequence, against plain attention one sequence at a time."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -33,13 +35,19 @@ def one_at_a_time(q, k, v, lengths):
     return torch.cat([plain_attention(*part) for part in zip(*(x.split(lengths) for x in (q, k, v)), strict=True)])
 
 
-def reference_varlen(q, k, v, bounds_q, bounds_k, longest_q, longest_k):
+def reference_varlen(q, k, v, bounds_q, bounds_k, longest_q, longest_k, *, scale=None):
     """What the kernel for variable lengths promises, and what it asks for."""
     assert bounds_q.dtype == bounds_k.dtype == torch.int32
     assert q.is_contiguous() and k.is_contiguous() and v.is_contiguous()
-    sizes = bounds_q.diff().tolist()
-    assert torch.equal(bounds_q, bounds_k) and longest_q == longest_k == max(sizes, default=0)
-    return one_at_a_time(q, k, v, sizes).unflatten(1, (q.shape[1], -1)) if sizes else torch.empty_like(q)
+    assert longest_q >= max(bounds_q.diff().tolist(), default=0) and longest_k >= max(
+        bounds_k.diff().tolist(), default=0
+    )
+    out = torch.empty_like(q)
+    for queries, keys in zip(pairwise(bounds_q), pairwise(bounds_k), strict=True):
+        one = (q[slice(*queries)], k[slice(*keys)], v[slice(*keys)])
+        mixed = F.scaled_dot_product_attention(*(x.transpose(0, 1) for x in one), scale=scale)
+        out[slice(*queries)] = mixed.transpose(0, 1)
+    return out
 
 
 # Layout ---------------------------------------------------------------------------------------------------------------
@@ -125,6 +133,23 @@ def test_the_kernel_for_variable_lengths_is_asked_for_the_same(lengths):
         torch.testing.assert_close(attend(*qkv, layout), attend(*qkv, Layout.of(lengths)), rtol=0, atol=1e-12)
 
 
+@given(lengths_of_any_kind)
+@example([0, 3, 0, 7, 3])
+@on_any_lengths
+def test_an_onlooker_sees_all_and_is_seen_by_itself_alone(lengths):
+    lengths = torch.tensor(lengths, dtype=torch.int64) + 1
+    q, k, v = rows(int(lengths.sum()))
+    layout = Layout.of(lengths, onlooker=True)
+    last, mixed = layout.is_last, attend(q, k, v, layout)
+    undisturbed = attend(*(x[~last] for x in (q, k, v)), Layout.of(lengths - 1))
+    torch.testing.assert_close(mixed[~last], undisturbed, rtol=0, atol=1e-12)
+    torch.testing.assert_close(mixed[last], attend(q, k, v, Layout.of(lengths))[last], rtol=0, atol=1e-12)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.nn.attention.varlen.varlen_attn", reference_varlen)
+        by_kernel = attend(q, k, v, Layout.of(lengths, varlen=True, onlooker=True))
+    torch.testing.assert_close(by_kernel, mixed, rtol=0, atol=1e-12)
+
+
 def test_the_network_says_the_same_with_either_kernel(network, monkeypatch):
     lengths = torch.tensor([4, 0, 11, 4])
     tokens, flags = torch.arange(19) % 8, torch.arange(23) % 3 > 0
@@ -132,7 +157,7 @@ def test_the_network_says_the_same_with_either_kernel(network, monkeypatch):
     logits, insertions = network(*batch)
     monkeypatch.setattr(dit, "prefers_varlen", lambda device, dtype: True)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", reference_varlen)
-    monkeypatch.setattr(attention.F, "scaled_dot_product_attention", None)  # not to be called
+    monkeypatch.setattr(attention, "_buckets", None)  # not to be called
     other_logits, other_insertions = network(*batch)
     torch.testing.assert_close(other_logits, logits, rtol=0, atol=1e-5)
     torch.testing.assert_close(other_insertions, insertions, rtol=0, atol=1e-5)

@@ -20,7 +20,7 @@ class Bucket:
     Attributes:
         rows: ``[b * w]``, the packed row at each place (padding repeats the first row of its sequence).
         shape: (b, w).
-        keys: ``[b, 1, 1, w]`` bool, which places are real; ``None`` if all are.
+        keys: ``[b, 1, 1, w]`` or ``[b, 1, w, w]`` bool, what each place sees; ``None`` if it sees all.
     """
 
     rows: Tensor
@@ -39,6 +39,7 @@ class Layout:
         longest: the longest sequence.
         buckets: for attention by SDPA; ``None`` where `attend` takes the kernel for variable lengths.
         back: ``[R]``, where each row is among the places of all buckets, one bucket after the other (unused without).
+        onlooker: whether the last row of each sequence sees all its rows, but is seen by itself alone.
 
     >>> layout = Layout.of(torch.tensor([3, 1, 3]))
     >>> layout.position.tolist(), [bucket.shape for bucket in layout.buckets]
@@ -51,9 +52,10 @@ class Layout:
     longest: int
     buckets: list[Bucket] | None
     back: Tensor
+    onlooker: bool = False
 
     @classmethod
-    def of(cls, lengths: Tensor, varlen: bool = False) -> Layout:
+    def of(cls, lengths: Tensor, varlen: bool = False, onlooker: bool = False) -> Layout:
         """The layout of sequences with ``lengths`` ``[B]``; ``varlen`` for the CUDA kernel instead of buckets."""
         sizes = lengths.tolist()  # the one synchronisation with the device
         total, device = sum(sizes), lengths.device
@@ -63,9 +65,14 @@ class Layout:
         position = torch.arange(total, device=device) - offsets[sequence]
         longest = max(sizes, default=0)
         if varlen:
-            return cls(sequence, position, offsets, longest, None, position)
-        buckets, back = _buckets(sizes, offsets, total)
-        return cls(sequence, position, offsets, longest, buckets, back)
+            return cls(sequence, position, offsets, longest, None, position, onlooker)
+        buckets, back = _buckets(sizes, offsets, total, onlooker)
+        return cls(sequence, position, offsets, longest, buckets, back, onlooker)
+
+    @property
+    def is_last(self) -> Tensor:
+        """``[R]`` bool: the last row of each sequence."""
+        return self.position + 1 == (self.offsets[1:] - self.offsets[:-1])[self.sequence]
 
     def rotation(self, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """cos and sin ``[R, 1, width / 2]`` of the rotary position embedding for heads of this width."""
@@ -75,7 +82,7 @@ class Layout:
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
-def _buckets(sizes: list[int], offsets: Tensor, total: int) -> tuple[list[Bucket], Tensor]:
+def _buckets(sizes: list[int], offsets: Tensor, total: int, onlooker: bool) -> tuple[list[Bucket], Tensor]:
     order = sorted((i for i in range(len(sizes)) if sizes[i]), key=lambda i: -sizes[i])
     buckets, device = [], offsets.device
     back = torch.empty(total, dtype=torch.int64, device=device)
@@ -86,12 +93,16 @@ def _buckets(sizes: list[int], offsets: Tensor, total: int) -> tuple[list[Bucket
         start = offsets[torch.tensor(chosen, device=device)][:, None]  # [b, 1]
         place = torch.arange(width, device=device)
         shape = (len(chosen), width)
-        if narrowest == width:
+        if narrowest == width and not onlooker:
             rows, keys = (start + place).flatten(), None
             back[rows] = torch.arange(base, base + len(rows), device=device)
         else:
             real = place < torch.tensor([sizes[i] for i in chosen], device=device)[:, None]  # [b, w]
             rows, keys = torch.where(real, start + place, start).flatten(), real[:, None, None]
+            if onlooker:  # all rows but the last are seen by all, and each by itself
+                keys = keys.roll(-1, 3).index_fill(3, place[-1:], False) | torch.eye(
+                    width, dtype=torch.bool, device=device
+                )
             places = torch.arange(base, base + len(rows), device=device)
             back[rows[real.flatten()]] = places[real.flatten()]
         buckets.append(Bucket(rows, shape, keys))
@@ -111,26 +122,37 @@ def _runs(descending: list[int]) -> list[slice]:
     return [*runs, slice(start, len(descending))] if descending else []
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float | None = None) -> Tensor:
     """Bidirectional attention within each sequence: three times ``[R, H, E]`` -> ``[R, H * E]``."""
     if layout.buckets is None:
-        return _attend_varlen(q, k, v, layout)
+        return _attend_varlen(q, k, v, layout, scale)
     parts = []
     for bucket in layout.buckets:
         b, w = bucket.shape
         gathered = (x.index_select(0, bucket.rows).view(b, w, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
-        mixed = F.scaled_dot_product_attention(*gathered, attn_mask=bucket.keys)  # [b, H, w, E]
+        mixed = F.scaled_dot_product_attention(*gathered, attn_mask=bucket.keys, scale=scale)  # [b, H, w, E]
         parts.append(mixed.transpose(1, 2).reshape(b * w, -1))
     return torch.cat(parts).index_select(0, layout.back) if parts else v.flatten(1)
 
 
-def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
+def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float | None) -> Tensor:
     """FlashAttention over packed sequences: CUDA, half precision."""
     from torch.nn.attention.varlen import varlen_attn
 
-    bounds = layout.offsets.to(torch.int32)
-    mixed = varlen_attn(q, k, v.contiguous(), bounds, bounds, layout.longest, layout.longest)
-    return cast(Tensor, mixed).flatten(1)
+    def mix(q: Tensor, keys: Tensor | slice, per_query: Tensor, per_key: Tensor) -> Tensor:
+        bounds = [F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32) for lengths in (per_query, per_key)]
+        mixed = varlen_attn(
+            q, k[keys].contiguous(), v[keys].contiguous(), *bounds, layout.longest, layout.longest, scale=scale
+        )
+        return cast(Tensor, mixed).flatten(1)
+
+    lengths = layout.offsets.diff()
+    if not layout.onlooker:
+        return mix(q, slice(None), lengths, lengths)
+    last = layout.is_last
+    seen = mix(q[~last], ~last, lengths - 1, lengths - 1)
+    looking = mix(q[last], slice(None), torch.ones_like(lengths), lengths)
+    return q.new_empty(q.shape[0], seen.shape[1]).index_put((~last,), seen).index_put((last,), looking)
 
 
 def prefers_varlen(device: torch.device, dtype: torch.dtype) -> bool:

@@ -23,14 +23,15 @@ _LEAST_REST = 1e-6  # log(1 - alpha) stays finite at alpha = 1
 
 
 class Clock(nn.Module):
-    """The condition ``[B, C]`` that alpha ``[B]`` puts on every block."""
+    """The condition ``[B, width]`` that alpha ``[B]`` puts on every block: sinusoids, then an MLP."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, waves: int, inner: int, width: int) -> None:
         super().__init__()
-        self.mlp = nn.Sequential(nn.Linear(2 * _CLOCK_WAVES, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU())
+        self.waves = waves
+        self.mlp = nn.Sequential(nn.Linear(2 * waves, inner), nn.SiLU(), nn.Linear(inner, width), nn.SiLU())
 
     def forward(self, alpha: Tensor) -> Tensor:
-        wave = torch.arange(_CLOCK_WAVES, device=alpha.device, dtype=torch.float32) / _CLOCK_WAVES
+        wave = torch.arange(self.waves, device=alpha.device, dtype=torch.float32) / self.waves
         angle = _CLOCK_SCALE * alpha.float()[:, None] * torch.exp(-math.log(10_000.0) * wave)
         return self.mlp(torch.cat([angle.cos(), angle.sin()], 1).to(next(self.mlp.parameters()).dtype))
 
@@ -71,27 +72,27 @@ class Block(nn.Module):
 
 
 class InsertionHead(nn.Module):
-    """g for each gap, from the rows on its two sides: softplus(a + b log(1 - alpha)) with b >= 0.
+    """g for each gap, from its features: softplus(a + b log(1 - alpha)) with b >= 0.
 
     The odds that k tokens are missing rather than none go like (1 - alpha)^k, so log g falls linearly in
     log(1 - alpha) where nothing needs to be missing; b learns that slope.
 
     Args:
-        hidden: width of the rows.
+        features: how many describe a gap.
+        inner: width of its hidden layer.
         expected: what it says of every gap at alpha = 0 before training.
     """
 
-    def __init__(self, hidden: int, expected: float) -> None:
+    def __init__(self, features: int, inner: int, expected: float) -> None:
         super().__init__()
-        self.mlp = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, 2))
+        self.mlp = nn.Sequential(nn.Linear(features, inner), nn.GELU(approximate="tanh"), nn.Linear(inner, 2))
         self.start = expected + math.log(-math.expm1(-expected))  # softplus(start) = expected
 
-    def forward(self, x: Tensor, alpha: Tensor, layout: Layout) -> Tensor:
-        end = layout.position + 1 == (layout.offsets[1:] - layout.offsets[:-1])[layout.sequence]
-        right = torch.where(end[:, None], 0.0, torch.roll(x, -1, 0))
-        level, slope = self.mlp(torch.cat([x, right], 1)).float().unbind(1)
-        rest = (1 - alpha.float()).clamp(min=_LEAST_REST).log()[layout.sequence]
-        return F.softplus(self.start + level + F.softplus(slope) * rest)  # [R]
+    def forward(self, features: Tensor, alpha: Tensor) -> Tensor:
+        """``[G, features]`` and the clock ``[G]`` of each gap -> g ``[G]``."""
+        level, slope = self.mlp(features.to(self.mlp[0].weight.dtype)).float().unbind(1)
+        rest = (1 - alpha.float()).clamp(min=_LEAST_REST).log()
+        return F.softplus(self.start + level + F.softplus(slope) * rest)
 
 
 class DiT(nn.Module):
@@ -127,12 +128,12 @@ class DiT(nn.Module):
         self.embedding = nn.Embedding(vocab_size + 2, hidden)  # clean tokens, the mask, the start
         self.given = nn.Embedding(2, hidden)
         self.open = nn.Embedding(2, hidden)
-        self.clock = Clock(condition)
+        self.clock = Clock(_CLOCK_WAVES, condition, condition)
         self.blocks = nn.ModuleList(Block(hidden, heads, condition, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
         self.modulation = nn.Linear(condition, 2 * hidden)
         self.token_head = nn.Linear(hidden, vocab_size)
-        self.insertion_head = InsertionHead(hidden, expected_gap) if insertions else None
+        self.insertion_head = InsertionHead(2 * hidden, hidden, expected_gap) if insertions else None
         self.gradient_checkpointing = False
         self.apply(self.initialise)
 
@@ -194,4 +195,5 @@ class DiT(nn.Module):
         logits = self.token_head(x[ids == self.vocab_size])
         if self.insertion_head is None:
             return logits, x.new_zeros(x.shape[0])
-        return logits, self.insertion_head(x, alpha, layout) * open_gaps
+        right = torch.where(layout.is_last[:, None], 0.0, torch.roll(x, -1, 0))
+        return logits, self.insertion_head(torch.cat([x, right], 1), alpha[layout.sequence]) * open_gaps

@@ -98,7 +98,12 @@ class FlexMDMModel(PreTrainedModel):
 
     def __init__(self, config: FlexMDMConfig) -> None:
         super().__init__(config)
-        self.network = DiT(
+        self.network = self.make_network(config)
+        self.post_init()
+
+    def make_network(self, config: FlexMDMConfig) -> Any:
+        """The network: maps what `DiT.forward` takes to what it returns."""
+        return DiT(
             config.vocab_size,
             hidden=config.hidden_size,
             layers=config.num_layers,
@@ -108,7 +113,6 @@ class FlexMDMModel(PreTrainedModel):
             insertions=config.insertions,
             expected_gap=config.expected_gap,
         )
-        self.post_init()
 
     def _init_weights(self, module: torch.nn.Module) -> None:
         """What a checkpoint lacks starts as in a new network."""
@@ -137,6 +141,11 @@ class FlexMDMModel(PreTrainedModel):
                 raise ValueError(f"{name} must be [{size}] for these tokens and lengths, but is {list(value.shape)}")
         tokens = tokens.masked_fill(tokens == self.config.mask_id, self.config.vocab_size)
         return FlexMDMOutput(*self.network(tokens, lengths, given, open_gaps, alpha))
+
+    @property
+    def kept_weights(self) -> set[str]:
+        """The names of the weights that are saved."""
+        return set(self.state_dict())
 
     @property
     def interpolant(self) -> FlexMDMInterpolant:

@@ -15,13 +15,49 @@ RUN_FILE = "run.json"
 
 @dataclass(frozen=True)
 class Network:
-    """The size of the DiT. The paper's maze model is 256 wide with 8 layers, its text model 768 wide with 12."""
+    """The network: a new one of some size, or a pretrained one.
+
+    Attributes:
+        hidden, layers, heads, condition, dropout: size of a new one. The paper's maze model is 256 wide with 8 layers,
+            its text model 768 wide with 12.
+        architecture: of a new one: ``dit``, or ``llada`` for a body in the shape of LLaDA (which has no condition).
+        base: a model to start from, by its folder or its name on the Hub: LLaDA or a relative, or a run. An MDM is
+            retrofitted into a FlexMDM. The numbers above then have no meaning.
+        base_dtype: precision of the frozen weights of a base with adapters.
+        mask_id: the mask token of a base that does not say it.
+        groups: groups of layers of a retrofitted model that share an AdaLN.
+        lora_rank, lora_alpha, lora_dropout: adapters on a frozen base; rank 0 trains all weights.
+    """
 
     hidden: int = 256
     layers: int = 8
     heads: int = 8
     condition: int = 128
     dropout: float = 0.1
+    architecture: Literal["dit", "llada"] = "dit"
+    base: str | None = None
+    base_dtype: Literal["float32", "bfloat16", "4-bit"] = "float32"
+    mask_id: int | None = None
+    groups: int = 4
+    lora_rank: int = 0
+    lora_alpha: float = 128.0
+    lora_dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.architecture not in ("dit", "llada"):
+            raise ValueError(f"network.architecture must be dit or llada, got {self.architecture!r}")
+        if self.base_dtype not in ("float32", "bfloat16", "4-bit"):
+            raise ValueError(f"network.base_dtype must be float32, bfloat16 or 4-bit, got {self.base_dtype!r}")
+        if self.lora_rank < 0 or not 0 <= self.lora_dropout < 1 or self.groups < 1:
+            raise ValueError("network.lora_rank must not be negative, groups at least 1, lora_dropout in [0, 1)")
+        if self.lora_rank and self.base is None:
+            raise ValueError("network.lora_rank needs a network.base to adapt")
+
+    @property
+    def lora(self) -> dict[str, Any] | None:
+        """The adapters, as a `RetrofitConfig` has them."""
+        adapters = {"rank": self.lora_rank, "alpha": self.lora_alpha, "dropout": self.lora_dropout}
+        return adapters if self.lora_rank else None
 
 
 @dataclass(frozen=True)
@@ -33,8 +69,10 @@ class Recipe:
         batch_size, accumulation: sequences per device and pass, and passes per step.
         optimizer: ``adamw``, or ``muon`` for the matrices of the blocks with AdamW for the rest.
         learning_rate, weight_decay, beta2, clip: of the optimizer; ``clip`` bounds the norm of the gradient.
-        warmup, schedule: steps of warm-up; then ``cosine`` to zero, ``constant``, or ``trapezoid``: constant, and over
-            the last fifth of the steps to zero, so that a run can be made longer as long as that has not begun.
+        warmup, schedule: steps of warm-up; then ``cosine`` to zero, ``restarts``: cosine to zero several times,
+            ``constant``, or ``trapezoid``: constant, and over the last fifth of the steps to zero, so that a run can be
+            made longer as long as that has not begun.
+        cycles: how many times a schedule of ``restarts`` falls to zero.
         ema: decay of the average of the weights, which starts fast; the average is what is evaluated and kept.
         targets: ``marginalised`` over the embeddings, or ``sampled``.
         seed: of initialisation, order, templates, times and states.
@@ -43,6 +81,7 @@ class Recipe:
         log_every: steps between lines of the log.
         dtype: ``float32``, or ``bfloat16`` for mixed precision on a GPU.
         compile, gradient_checkpointing: less time, or less memory.
+        shard: under torchrun, each process holds only its share of weights, gradients and moments (FSDP).
     """
 
     steps: int = 10_000
@@ -54,7 +93,8 @@ class Recipe:
     beta2: float = 0.99
     clip: float = 1.0
     warmup: int = 200
-    schedule: Literal["cosine", "constant", "trapezoid"] = "cosine"
+    schedule: Literal["cosine", "restarts", "constant", "trapezoid"] = "cosine"
+    cycles: int = 4
     ema: float = 0.999
     targets: Literal["marginalised", "sampled"] = "marginalised"
     seed: int = 0
@@ -66,6 +106,7 @@ class Recipe:
     dtype: Literal["float32", "bfloat16"] = "float32"
     compile: bool = False
     gradient_checkpointing: bool = False
+    shard: bool = False
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -79,14 +120,26 @@ class Recipe:
             raise ValueError(f"recipe.ema and recipe.beta2 are decays below 1, got {self.ema} and {self.beta2}")
         if self.learning_rate <= 0 or self.clip <= 0 or self.warmup < 0:
             raise ValueError("recipe.learning_rate and recipe.clip must be positive, recipe.warmup not negative")
+        if self.shard and self.optimizer != "adamw":
+            raise ValueError("recipe.shard needs the optimizer adamw: muon looks at whole matrices")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"recipe.seed must be in [0, 2^32), got {self.seed}")
 
 
-_COUNTS = ("steps", "batch_size", "accumulation", "eval_every", "eval_size", "save_every", "keep", "log_every")
+_COUNTS = (
+    "steps",
+    "batch_size",
+    "accumulation",
+    "eval_every",
+    "eval_size",
+    "save_every",
+    "keep",
+    "log_every",
+    "cycles",
+)
 _CHOICES = {
     "optimizer": ("adamw", "muon"),
-    "schedule": ("cosine", "constant", "trapezoid"),
+    "schedule": ("cosine", "restarts", "constant", "trapezoid"),
     "targets": ("marginalised", "sampled"),
     "dtype": ("float32", "bfloat16"),
 }

@@ -10,6 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from flexmdm.training.sharding import shard_like, whole
+
 EMA_FILE = "ema.safetensors"
 _UPDATES = "updates"
 
@@ -58,8 +60,18 @@ class EMA:
         for name, p in self.live.items():
             p.copy_(values[name])
 
-    def save(self, folder: Path) -> None:
-        save_file({**self.average, _UPDATES: torch.tensor(self.updates)}, folder / EMA_FILE)
+    def shard_like(self, model: nn.Module) -> None:
+        """Follow the weights of a model that has been sharded."""
+        self.live = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.average = {name: shard_like(value, self.live[name]) for name, value in self.average.items()}
+
+    def whole(self) -> dict[str, Tensor]:
+        """The average of all processes' shares; each must ask for it."""
+        return {name: whole(value) for name, value in self.average.items()}
+
+    def save(self, folder: Path, average: dict[str, Tensor] | None = None) -> None:
+        average = self.average if average is None else average
+        save_file({**average, _UPDATES: torch.tensor(self.updates)}, folder / EMA_FILE)
 
     def load(self, folder: Path) -> None:
         stored = load_file(folder / EMA_FILE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import resource
@@ -25,7 +26,7 @@ from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.tasks import task_of
 from flexmdm.training.checkpoints import checkpoints, latest, step_of, was_finished
 from flexmdm.training.collation import Collator
-from flexmdm.training.config import RUN_FILE, RunConfig
+from flexmdm.training.config import RUN_FILE, Network, RunConfig
 from flexmdm.training.ema import EMA
 from flexmdm.training.optimizers import make_optimizer
 from flexmdm.training.progress import LOG_FILE, FileLog, Interruption, LiveProgress, TimeLimit, draw_curves, read_log
@@ -37,26 +38,52 @@ PRETRAINED = Path(__file__).parents[1] / "pretrained"
 
 
 def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
-    """The task of a run (if it is not at hand already) and its untrained model."""
+    """The task of a run (if it is not at hand already) and its model as it is before training."""
     task = task_of(config.task) if task is None else task
     torch.manual_seed(config.recipe.seed)
     interpolant = FlexMDMInterpolant.from_dict(config.interpolant)
     inserts = config.task["model"] == "flexmdm"
+    common = {
+        "insertions": inserts,
+        "expected_gap": _expected_gap(task, interpolant) if inserts else 1.0,
+        "interpolant": config.interpolant,
+        "task": config.task,
+    }
+    network = config.network
+    if network.base is not None:
+        return task, _from_base(network, task, common)
+    if network.architecture == "llada":
+        from flexmdm.backbones.bases import untrained
+        from flexmdm.backbones.llada import shape
+
+        body = shape(task.vocab_size + 1, network.hidden, network.layers, network.heads)
+        return task, untrained(body, mask_id=task.vocab_size, groups=min(network.groups, network.layers), **common)
     model = FlexMDMModel(
         FlexMDMConfig(
             vocab_size=task.vocab_size,
-            hidden_size=config.network.hidden,
-            num_layers=config.network.layers,
-            num_heads=config.network.heads,
-            condition_size=config.network.condition,
-            dropout=config.network.dropout,
-            insertions=inserts,
-            expected_gap=_expected_gap(task, interpolant) if inserts else 1.0,
-            interpolant=config.interpolant,
-            task=config.task,
+            hidden_size=network.hidden,
+            num_layers=network.layers,
+            num_heads=network.heads,
+            condition_size=network.condition,
+            dropout=network.dropout,
+            **common,
         )
     )
     return task, model
+
+
+def _from_base(network: Network, task: Any, common: dict[str, Any]) -> FlexMDMModel:
+    from flexmdm.backbones.bases import retrofit
+
+    dtype = torch.bfloat16 if network.lora and network.base_dtype == "bfloat16" else torch.float32
+    options = {"dtype": dtype, "mask_id": network.mask_id, "four_bit": network.base_dtype == "4-bit"}
+    model = retrofit(network.base or "", groups=network.groups, lora=network.lora, **options, **common)
+    if task.vocab_size > model.config.vocab_size:
+        raise ValueError(
+            f"the tokenizer has {task.vocab_size:,} tokens and {network.base} knows {model.config.vocab_size:,}: "
+            f"use the tokenizer that belongs to it (--tokenizer {network.base})"
+        )
+    return model
 
 
 def _expected_gap(task: Any, interpolant: FlexMDMInterpolant) -> float:
@@ -144,8 +171,9 @@ def train(
         live.stop()
         stop.release()
     trainer.ema.apply()
+    weights = trainer.whole_weights()
     if processes.is_main_process:
-        _keep_weights(model, folder)
+        _keep_weights(model, folder, weights)
         draw_curves({config.task["model"]: read_log(folder / LOG_FILE)}, folder / CURVES_FILE)
         console.print(f"weights, log and {CURVES_FILE} are in {escape(str(folder))}")
     return model.eval()
@@ -158,10 +186,10 @@ def _in_full(config: RunConfig, folder: Path | None, console: Console) -> tuple[
     return replace(config, task=task.to_dict(), interpolant=interpolant.to_dict()), task
 
 
-def _keep_weights(model: FlexMDMModel, folder: Path) -> None:
+def _keep_weights(model: FlexMDMModel, folder: Path, weights: dict[str, torch.Tensor] | None) -> None:
     """Put weights and configuration in the folder of the run, the weights last and never half of them."""
     draft = folder / "weights.new"
-    model.save_pretrained(draft)
+    model.save_pretrained(draft, state_dict=weights)
     for file in sorted(draft.iterdir(), key=lambda file: file.name == WEIGHTS_FILE):
         file.replace(folder / file.name)
     draft.rmdir()
@@ -179,7 +207,7 @@ def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
         source = checkpoint
     elif not (folder / "config.json").is_file():
         raise ValueError(f"{folder} is not a run: it has no config.json beside its weights")
-    model = FlexMDMModel.from_pretrained(source, dtype=torch.float32)
+    model = model_of(source)
     if source != folder:
         average = EMA(model, decay=0.0)
         average.load(source)
@@ -187,6 +215,16 @@ def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
     if model.config.task is None:
         raise ValueError(f"{folder} holds a model that was not trained on a task of flexmdm")
     return task_of(model.config.task, folder), model.to(device or "cpu").eval()
+
+
+def model_of(folder: Path) -> FlexMDMModel:
+    """The model in a folder, of whichever kind it is."""
+    config = json.loads((folder / "config.json").read_text())
+    if config.get("model_type") != FlexMDMConfig.model_type:
+        from flexmdm.backbones.retrofit import RetrofitModel
+
+        return RetrofitModel.from_pretrained(folder, dtype=torch.float32)
+    return FlexMDMModel.from_pretrained(folder, dtype=torch.float32)
 
 
 def load_named(folder: Path | None, pretrained: str | None, device: str | None = None) -> tuple[Any, FlexMDMModel]:

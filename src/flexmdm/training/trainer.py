@@ -28,9 +28,16 @@ from flexmdm.training.collation import Batch, Collator, Examples, Numbers
 from flexmdm.training.config import Recipe
 from flexmdm.training.ema import EMA
 from flexmdm.training.optimizers import make_optimizer
+from flexmdm.training.sharding import here, load_optimizer, shard, whole, whole_optimizer
 
-_SCHEDULES = {"cosine": "cosine", "constant": "constant_with_warmup", "trapezoid": "warmup_stable_decay"}
+_SCHEDULES = {
+    "cosine": "cosine",
+    "restarts": "cosine_with_restarts",
+    "constant": "constant_with_warmup",
+    "trapezoid": "warmup_stable_decay",
+}
 _DECAYING = 0.2  # of the steps, in a trapezoid
+_OPTIMIZER, _SCHEDULER = "optimizer.pt", "scheduler.pt"  # as the Trainer calls them
 
 
 class Diverged(ValueError):
@@ -83,6 +90,7 @@ class FlexMDMTrainer(Trainer):
         )
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
+        self._sharded = recipe.shard and self.args.world_size > 1
         self.ema = EMA(model, recipe.ema)
         self.tokens_seen = 0
         self._sums: dict[str, Tensor] = {}
@@ -113,6 +121,7 @@ class FlexMDMTrainer(Trainer):
 
     def _clip_grad_norm(self, model: nn.Module) -> Any:
         norm = super()._clip_grad_norm(model)
+        norm = whole(norm) if isinstance(norm, Tensor) else norm
         if norm is not None and not bool(torch.as_tensor(norm).isfinite()):
             self._stop(f"the norm of the gradient is {float(norm)}", self._last)
         return norm
@@ -200,9 +209,21 @@ class FlexMDMTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         self.model.save_pretrained(output_dir or self.folder, state_dict=state_dict)
 
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        weights = self.whole_weights()
+        if self.args.should_save:
+            self._save(output_dir, weights)
+
+    def whole_weights(self) -> dict[str, Tensor] | None:
+        """The weights of all processes' shares (each must ask for it); ``None`` if every process has them all."""
+        if not self._sharded:
+            return None
+        kept = self.model.kept_weights
+        return {name: whole(value) for name, value in self.model.state_dict().items() if name in kept}
+
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """A checkpoint counts once it is sealed, and only then older ones go."""
-        if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
+        if not all(bool(here(weight).isfinite().all()) for weight in self.ema.live.values()):
             self._stop("a weight is not finite", self._last)
         folder = self.folder / f"checkpoint-{self.state.global_step}"
         try:
@@ -211,8 +232,9 @@ class FlexMDMTrainer(Trainer):
             self.accelerator.wait_for_everyone()
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()  # each process has written the state of its random numbers
+            average = self.ema.whole()
             if self.args.should_save:
-                self.ema.save(folder)
+                self.ema.save(folder, average)
                 seal(folder)
         except Exception as error:  # a full disk is an OSError, a SafetensorError or a RuntimeError, by who meets it
             shutil.rmtree(folder, ignore_errors=True)
@@ -223,6 +245,34 @@ class FlexMDMTrainer(Trainer):
             ) from error
         if self.args.should_save:
             keep_latest(self.folder, self.recipe.keep)
+
+    def _prepare_for_training(self, *arguments: Any, **named: Any) -> Any:
+        """Shard the model, if it is to be, once a checkpoint has been loaded into it."""
+        if self._sharded:
+            shard(self.model.network)
+            self.ema.shard_like(self.model)
+            self.is_distributed_loading_by_transformers = True  # keeps accelerate from wrapping it in DDP as well
+        return super()._prepare_for_training(*arguments, **named)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if not self._sharded:
+            return super()._save_optimizer_and_scheduler(output_dir)
+        state = whole_optimizer(self.model, self._bare_optimizer)
+        if self.args.should_save:
+            torch.save(state, Path(output_dir) / _OPTIMIZER)
+            torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / _SCHEDULER)
+        return None
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if not self._sharded or checkpoint is None:
+            return super()._load_optimizer_and_scheduler(checkpoint)
+        load_optimizer(self.model, self._bare_optimizer, torch.load(Path(checkpoint) / _OPTIMIZER, weights_only=True))
+        self.lr_scheduler.load_state_dict(torch.load(Path(checkpoint) / _SCHEDULER, weights_only=True))
+        return None
+
+    @property
+    def _bare_optimizer(self) -> torch.optim.Optimizer:
+        return getattr(self.optimizer, "optimizer", self.optimizer)  # accelerate wraps it
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
@@ -256,6 +306,8 @@ def runs_on_cpu(device: str | None) -> bool:
 
 
 def _decay(recipe: Recipe) -> dict[str, Any]:
+    if recipe.schedule == "restarts":
+        return {"num_cycles": recipe.cycles}
     if recipe.schedule != "trapezoid":
         return {}
     return {"num_decay_steps": max(round(_DECAYING * recipe.steps), 1), "decay_type": "linear"}

@@ -1,0 +1,211 @@
+"""Models to start from: LLaDA, its relatives in transformers, and our own runs, MDM or FlexMDM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from transformers import AutoModelForCausalLM, LlamaForCausalLM, PretrainedConfig
+
+from flexmdm.backbones import llada
+from flexmdm.backbones.encoder import Anatomy, Parts
+from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
+from flexmdm.backbones.retrofit import RetrofitConfig, RetrofitModel, digest_of
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """A pretrained masked diffusion model, taken apart.
+
+    Attributes:
+        parts: its modules.
+        encoder: its configuration in transformers.
+        anatomy: where the parts were.
+        mask_id: its mask token.
+    """
+
+    parts: Parts
+    encoder: PretrainedConfig
+    anatomy: Anatomy
+    mask_id: int
+
+
+def load_base(
+    place: str | Path,
+    dtype: torch.dtype | None = None,
+    mask_id: int | None = None,
+    anatomy: Anatomy | None = None,
+    four_bit: bool = False,
+    **options: Any,
+) -> Base:
+    """A pretrained model by its folder or its name on the Hub.
+
+    Args:
+        place: LLaDA under its own names, a model of transformers with the same anatomy, or a run of ours.
+        dtype: of the weights; default: as they are stored.
+        mask_id: its mask token, where its configuration does not say.
+        anatomy: of a model that is not built like Llama.
+        four_bit: load the weights in 4 bits; needs bitsandbytes and a GPU.
+        options: for ``from_pretrained`` of transformers, such as ``device_map``.
+    """
+    stored = stored_config(place)
+    if stored.get("model_type") == RetrofitConfig.model_type:
+        model = RetrofitModel.from_pretrained(place, dtype=dtype).merged()
+        return base_of(model)
+    mask = mask_id if mask_id is not None else stored.get("mask_token_id")
+    if mask is None:
+        raise ValueError(f"{place} does not say which token is its mask: give its number (--mask-id)")
+    _check_room(place, dtype)
+    if four_bit:
+        options["quantization_config"] = _four_bits()
+    loading: Any = LlamaForCausalLM if stored.get("model_type") == llada.MODEL_TYPE else AutoModelForCausalLM
+    if loading is LlamaForCausalLM:
+        options |= {"config": llada.llama_config(stored), "key_mapping": llada.KEY_MAPPING}
+    try:
+        model, info = loading.from_pretrained(place, dtype=dtype or "auto", output_loading_info=True, **options)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{place} cannot be loaded: {str(error).strip().splitlines()[0]}") from error
+    _check_whole(place, info)
+    if not 0 <= mask < model.config.vocab_size:
+        raise ValueError(f"the mask token {mask} of {place} is outside its vocabulary of {model.config.vocab_size}")
+    anatomy = anatomy or Anatomy(shifted=str(stored.get("model_type")).lower() == "dream")
+    return Base(Parts.of(model, anatomy), model.config, anatomy, mask)
+
+
+def base_of(model: RetrofitModel) -> Base:
+    """What one of our own models without adapters was built on."""
+    network = model.network
+    parts = Parts(network.embedding, network.blocks, network.norm, network.head, network.rotary)
+    return Base(parts, model.config.encoder_config, Anatomy.from_dict(model.config.anatomy), model.config.mask_id)
+
+
+def retrofit(
+    place: str | Path,
+    insertions: bool = True,
+    groups: int = 4,
+    lora: dict[str, Any] | None = None,
+    expected_gap: float = 1.0,
+    interpolant: dict[str, Any] | None = None,
+    task: dict[str, Any] | None = None,
+    **options: Any,
+) -> FlexMDMModel:
+    """A model that starts as the one at ``place`` is.
+
+    An MDM becomes a FlexMDM if it is to have ``insertions``; what is a FlexMDM already goes on as it is.
+
+    Args:
+        place: as `load_base` takes it, or a run.
+        insertions: whether it is to be a FlexMDM.
+        groups, lora, expected_gap: of the `RetrofitConfig`.
+        interpolant, task: what it will be trained on.
+        options: for `load_base`.
+    """
+    common: dict[str, Any] = {
+        "insertions": insertions,
+        "expected_gap": expected_gap,
+        "interpolant": interpolant,
+        "task": task,
+    }
+    kind = stored_config(place).get("model_type")
+    if kind in (FlexMDMConfig.model_type, RetrofitConfig.model_type):
+        own = (FlexMDMModel if kind == FlexMDMConfig.model_type else RetrofitModel).from_pretrained(place)
+        if own.config.insertions and not insertions:
+            raise ValueError(f"{place} is a FlexMDM: it cannot become an MDM; start from the MDM it was made from")
+        if own.config.insertions == insertions and (kind == FlexMDMConfig.model_type or own.config.lora == lora):
+            own.config.task, own.config.interpolant = task, interpolant or own.config.interpolant
+            return own.train()
+        if kind == FlexMDMConfig.model_type:
+            return _with_insertion_head(own, common)
+        base = base_of(own.merged())
+    else:
+        base = load_base(place, **options)
+    config = RetrofitConfig(
+        encoder=_as_stored(base.encoder),
+        anatomy=base.anatomy.to_dict(),
+        groups=groups,
+        lora=lora,
+        base=str(place) if lora else None,
+        base_digest=digest_of(base.parts) if lora else None,
+        mask_id=base.mask_id,
+        **common,
+    )
+    return RetrofitModel(config, base.parts).train()
+
+
+def untrained(encoder: PretrainedConfig, mask_id: int, **common: Any) -> RetrofitModel:
+    """A new model in the body of an encoder: what pretraining begins with."""
+    return RetrofitModel(RetrofitConfig(encoder=_as_stored(encoder), mask_id=mask_id, **common))
+
+
+def _as_stored(encoder: PretrainedConfig) -> dict[str, Any]:
+    return {"model_type": encoder.model_type, **encoder.to_diff_dict()}
+
+
+def _with_insertion_head(mdm: FlexMDMModel, common: dict[str, Any]) -> FlexMDMModel:
+    """Our DiT has a clock and flags already: only the insertion head is new."""
+    kept = ("vocab_size", "hidden_size", "num_layers", "num_heads", "condition_size", "dropout", "mask_id")
+    model = FlexMDMModel(FlexMDMConfig(**{name: getattr(mdm.config, name) for name in kept}, **common))
+    model.load_state_dict(mdm.state_dict(), strict=False)
+    return model.train()
+
+
+def stored_config(place: str | Path) -> dict[str, Any]:
+    """What config.json says, of a folder or of a name on the Hub."""
+    if place in ("", None):
+        raise ValueError("it does not say which pretrained model it belongs to")
+    try:
+        stored, _ = PretrainedConfig.get_config_dict(str(place))
+    except Exception as error:  # network, hub, formats
+        raise ValueError(
+            f"there is no pretrained model {str(place)!r} ({str(error).strip().splitlines()[0]}): give a folder with "
+            "config.json and safetensors, or a name on the Hugging Face Hub"
+        ) from error
+    return stored
+
+
+def _check_whole(place: str | Path, info: dict[str, Any]) -> None:
+    problems = [
+        f"{len(info[key])} {key.partition('_')[0]} ({', '.join(map(str, sorted(info[key])[:3]))})"
+        for key in _KEYS
+        if info.get(key)
+    ]
+    if problems:
+        raise ValueError(
+            f"{place} is not a whole checkpoint of what its config.json says: weights {'; '.join(problems)}"
+        )
+
+
+_KEYS = ("missing_keys", "unexpected_keys", "mismatched_keys")
+
+
+def _check_room(place: str | Path, dtype: torch.dtype | None) -> None:
+    """Say it before the machine does, if the weights of a folder do not fit in memory."""
+    stored = sum(file.stat().st_size for file in Path(place).glob("*.safetensors")) if Path(place).is_dir() else 0
+    needed = stored * (2 if dtype == torch.float32 else 1)
+    free = free_memory()
+    if needed > free:
+        raise ValueError(
+            f"the weights of {place} need about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free: load them in "
+            "bfloat16 (--dtype bfloat16) or in 4 bits (--four-bit), or use a machine with more memory"
+        )
+
+
+def free_memory() -> int:
+    """Bytes that can be had without swapping, GPUs included."""
+    free = psutil.virtual_memory().available
+    if torch.cuda.is_available():
+        free += sum(torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count()))
+    return free
+
+
+def _four_bits() -> Any:
+    try:
+        import bitsandbytes  # noqa: F401  # ty: ignore[unresolved-import]
+    except ImportError as error:
+        raise ValueError("4 bits need bitsandbytes: pip install bitsandbytes") from error
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16, bnb_4bit_quant_type="nf4")

@@ -1,0 +1,122 @@
+"""The parts of a pretrained transformer, run over packed rows with the clock in both norms of every block.
+
+A transformer that was made to be called on padded batches is taken apart here, its modules are kept as they are (with
+adapters, quantised, whatever they have become), and put together again so that the condition is an argument of each
+block: nothing is hooked, so gradient checkpointing, compilation and sharding see ordinary modules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import AttentionInterface, PreTrainedModel
+
+from flexmdm.backbones.attention import Layout, attend
+
+_PACKED = "flexmdm_packed"
+
+
+def _attend_packed(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float, **more: Any
+) -> tuple[Tensor, None]:
+    """`attend` as transformers calls attention: ``[1, H, R, E]`` -> ``[1, R, H, E]``; keys may have fewer heads."""
+    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+    if k.shape[1] != q.shape[1]:
+        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    return attend(q, k, v, more["layout"], scaling).view(1, *q.shape), None
+
+
+AttentionInterface.register(_PACKED, _attend_packed)
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """Where the parts of a transformer with norms before its branches are, by the names of its modules.
+
+    The names are those of Llama and its relatives (LLaDA as `flexmdm.backbones.llada` loads it, Qwen2, Mistral). To
+    retrofit another one, describe it: its attention must take part in transformers' attention interface.
+
+    Args:
+        embedding, layers, norm, head, rotary: paths in the model.
+        attention_norm, attention, feed_norm, feed: paths in a layer.
+        queries: names of the linear layers in its attention that get adapters.
+        shifted: whether row i speaks of entry i + 1, as in models that were made from autoregressive ones (Dream).
+    """
+
+    embedding: str = "model.embed_tokens"
+    layers: str = "model.layers"
+    norm: str = "model.norm"
+    head: str = "lm_head"
+    rotary: str = "model.rotary_emb"
+    attention_norm: str = "input_layernorm"
+    attention: str = "self_attn"
+    feed_norm: str = "post_attention_layernorm"
+    feed: str = "mlp"
+    queries: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
+    shifted: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "queries": list(self.queries)}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> Anatomy:
+        return cls(**{**stored, "queries": tuple(stored["queries"])})
+
+
+class Block(nn.Module):
+    """A layer of the pretrained model whose norms are shifted and scaled by the clock."""
+
+    def __init__(self, layer: nn.Module, anatomy: Anatomy) -> None:
+        super().__init__()
+        self.attention_norm = layer.get_submodule(anatomy.attention_norm)
+        self.attention = layer.get_submodule(anatomy.attention)
+        self.feed_norm = layer.get_submodule(anatomy.feed_norm)
+        self.feed = layer.get_submodule(anatomy.feed)
+
+    def forward(self, x: Tensor, modulation: Tensor | None, layout: Layout, rotation: tuple[Tensor, Tensor]) -> Tensor:
+        """Rows ``[R, D]`` with their shifts and scales ``[R, 2, D]``, which both norms share; ``None``: as it was."""
+        y = modulated(self.attention_norm(x), modulation)
+        mixed = self.attention(hidden_states=y[None], position_embeddings=rotation, attention_mask=None, layout=layout)
+        return self.fed(x + mixed[0][0], modulation)
+
+    def fed(self, x: Tensor, modulation: Tensor | None) -> Tensor:
+        """The feed-forward branch."""
+        return x + self.feed(modulated(self.feed_norm(x), modulation))
+
+
+def modulated(y: Tensor, modulation: Tensor | None) -> Tensor:
+    """Shift and scale normed rows ``[R, D]``."""
+    if modulation is None:
+        return y
+    shift, scale = modulation.unbind(1)
+    return y * (1 + scale) + shift
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """A transformer taken apart."""
+
+    embedding: nn.Module
+    blocks: nn.ModuleList
+    norm: nn.Module
+    head: nn.Module
+    rotary: nn.Module
+
+    @classmethod
+    def of(cls, model: PreTrainedModel, anatomy: Anatomy) -> Parts:
+        """Take a model apart; from then on it can only be used through its parts."""
+        try:
+            layers = model.get_submodule(anatomy.layers)
+            blocks = nn.ModuleList(Block(layer, anatomy) for layer in layers)  # ty: ignore[not-iterable]
+            named = {
+                name: model.get_submodule(getattr(anatomy, name)) for name in ("embedding", "norm", "head", "rotary")
+            }
+        except AttributeError as error:
+            raise ValueError(
+                f"{type(model).__name__} is not built as its anatomy says ({error}): describe where its layers and "
+                "its head are by flexmdm.backbones.encoder.Anatomy"
+            ) from error
+        model.set_attn_implementation(_PACKED)
+        return cls(blocks=blocks, **named)

@@ -1,0 +1,337 @@
+"""FlexMDM in the body of a pretrained masked diffusion model: a time embedding, AdaLN, flags and an insertion head.
+
+Before training the new parts change nothing: the token logits are those of the pretrained model, whatever the clock
+says. An MDM is the same without the new parts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.tuners_utils import BaseTunerLayer
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PretrainedConfig
+
+from flexmdm.backbones.attention import Layout, prefers_varlen
+from flexmdm.backbones.dit import Clock, InsertionHead
+from flexmdm.backbones.encoder import Anatomy, Parts
+from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
+
+
+class Retrofit(nn.Module):
+    """A pretrained transformer with what FlexMDM needs beyond it.
+
+    Row i of a sequence stands for entry i and for the gap left of it; one row more, the end, stands for the last gap.
+    The end sees all entries and no entry sees it, so it does not disturb the pretrained model.
+
+    Args:
+        parts: the pretrained transformer.
+        hidden: its width.
+        vocab_size: its vocabulary V, mask and padding included.
+        mask_id: its mask token.
+        insertions: whether it has the parts of a FlexMDM; without them it is the MDM it was.
+        groups: how many consecutive groups of layers have an AdaLN of their own; within one it is shared.
+        expected_gap: what the insertion head says of every gap before training.
+        shifted: whether row i speaks of entry i + 1 (see `Anatomy`).
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        hidden: int,
+        vocab_size: int,
+        mask_id: int,
+        insertions: bool = True,
+        groups: int = 4,
+        expected_gap: float = 1.0,
+        shifted: bool = False,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.blocks, self.norm = parts.embedding, parts.blocks, parts.norm
+        self.head, self.rotary = parts.head, parts.rotary
+        self.vocab_size, self.mask_id, self.shifted = vocab_size, mask_id, shifted
+        self.gradient_checkpointing = False
+        self.insertion_head = None
+        if insertions:
+            self.given, self.open = nn.Embedding(2, hidden), nn.Embedding(2, hidden)
+            self.end = nn.Embedding(1, hidden)
+            self.clock = Clock(hidden // 2, 4 * hidden, hidden)
+            self.modulations = nn.ModuleList(nn.Linear(hidden, 2 * hidden) for _ in range(groups))
+            self.insertion_head = InsertionHead(hidden, hidden, expected_gap)
+            for part in self.added.values():
+                part.apply(self.initialise)
+
+    @property
+    def added(self) -> dict[str, nn.Module]:
+        """The parts that the pretrained model did not have."""
+        names = ("given", "open", "end", "clock", "modulations", "insertion_head")
+        return {} if self.insertion_head is None else {name: self.get_submodule(name) for name in names}
+
+    def initialise(self, layer: nn.Module) -> None:
+        """Give one of the added layers the weights it has before training; what was pretrained stays."""
+        if self.insertion_head is None or not isinstance(layer, nn.Linear | nn.Embedding):
+            return
+        silent = [self.given, self.open, *self.modulations, self.insertion_head.mlp[-1]]
+        if layer is self.end:
+            nn.init.normal_(layer.weight, std=0.02)
+        elif layer in silent:
+            nn.init.zeros_(layer.weight)
+        elif isinstance(layer, nn.Linear) and layer in [*self.clock.mlp, *self.insertion_head.mlp]:
+            nn.init.xavier_uniform_(layer.weight)
+        else:
+            return
+        if isinstance(layer, nn.Linear):
+            nn.init.zeros_(layer.bias)
+
+    def adapt(self, rank: int, alpha: float, dropout: float, queries: tuple[str, ...]) -> None:
+        """Freeze what was pretrained, with LoRA on queries, keys, values and the head."""
+        targets = rf"blocks\.\d+\.attention\.({'|'.join(queries)})|head"
+        inject_adapter_in_model(
+            LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets), self
+        )
+        for part in self.added.values():
+            part.requires_grad_(True)
+        for p in self.parameters():  # what is trained is trained in full precision
+            p.data = p.data.float() if p.requires_grad else p.data
+
+    def merge_adapters(self) -> None:
+        """Add the adapters to the weights they adapt, and be without them."""
+        for name, module in list(self.named_modules()):
+            if isinstance(module, BaseTunerLayer):
+                module.merge()
+                self.set_submodule(name, module.get_base_layer())
+
+    def compile_blocks(self) -> None:
+        """Compile what does not depend on how the batch is cut into buckets."""
+        for block in self.blocks:
+            block.fed = torch.compile(block.fed, dynamic=True)  # ty: ignore[unresolved-attribute]
+
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, given: Tensor, open_gaps: Tensor, alpha: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As `DiT.forward`: tokens with masks as ``vocab_size`` -> logits ``[M, V]``, insertions ``[N + B]``."""
+        masked = tokens == self.vocab_size
+        x = self.embedding(tokens.masked_fill(masked, self.mask_id))
+        inserts = self.insertion_head is not None
+        layout = Layout.of(lengths + inserts, prefers_varlen(tokens.device, x.dtype), onlooker=inserts)
+        groups: list[Tensor | None] = [None]
+        if inserts:
+            entries = ~layout.is_last
+            x = self._with_ends(x + self.given(given.long()).to(x.dtype), entries)
+            x = x + self.open(open_gaps.long()).to(x.dtype)
+            condition = self.clock(alpha)
+            groups = [m(condition).to(x.dtype)[layout.sequence].unflatten(1, (2, -1)) for m in self.modulations]
+            masked = torch.zeros_like(entries).masked_scatter(entries, masked)
+        rotation = self.rotary(x[None], layout.position[None])
+        for number, block in enumerate(self.blocks):
+            modulation = groups[number * len(groups) // len(self.blocks)]
+            x = self._run(block, x, modulation, layout, rotation)
+        x = self.norm(x)
+        logits = self.head(x[self._speakers(masked, layout)])
+        if self.insertion_head is None:
+            return logits, logits.new_zeros(len(tokens) + len(lengths))
+        return logits, self.insertion_head(x, alpha[layout.sequence]) * open_gaps
+
+    def _with_ends(self, x: Tensor, entries: Tensor) -> Tensor:
+        """Entries ``[N, D]`` -> rows ``[R, D]`` with an end behind each sequence."""
+        end = self.end.weight.to(x.dtype).expand(len(entries), -1)
+        return end.masked_scatter(entries[:, None], x)
+
+    def _run(self, block: nn.Module, x: Tensor, *rest: Any) -> Tensor:
+        if self.gradient_checkpointing and self.training:
+            return checkpoint(block, x, *rest, use_reentrant=False)
+        return block(x, *rest)
+
+    def _speakers(self, masked: Tensor, layout: Layout) -> Tensor:
+        """The row that speaks of each mask: its own, or the one before (the first has none, and speaks itself)."""
+        rows = masked.nonzero().flatten()
+        return torch.where(layout.position[rows] > 0, rows - 1, rows) if self.shifted else rows
+
+
+class RetrofitConfig(FlexMDMConfig):
+    """What a retrofitted model is made of.
+
+    Args:
+        encoder: the configuration of the pretrained transformer, as transformers writes it.
+        anatomy: where its parts are.
+        groups: see `Retrofit`.
+        lora: rank, alpha and dropout of the adapters; ``None`` trains all weights.
+        base: where the frozen weights are, of a model that is saved without them.
+        base_digest: tells them from others.
+        options: the rest, as for `FlexMDMConfig`; the size of the network is the encoder's.
+    """
+
+    model_type = "flexmdm-retrofit"
+
+    def __init__(
+        self,
+        encoder: dict[str, Any] | None = None,
+        anatomy: dict[str, Any] | None = None,
+        groups: int = 4,
+        lora: dict[str, Any] | None = None,
+        base: str | None = None,
+        base_digest: str | None = None,
+        **options: Any,
+    ) -> None:
+        self.encoder = encoder or {"model_type": "llama", "vocab_size": 1}
+        self.anatomy = Anatomy().to_dict() if anatomy is None else anatomy
+        self.groups, self.lora, self.base, self.base_digest = groups, lora, base, base_digest
+        body = self.encoder_config
+        options |= {"vocab_size": body.vocab_size, "hidden_size": body.hidden_size, "condition_size": body.hidden_size}
+        options |= {"num_layers": body.num_hidden_layers, "num_heads": body.num_attention_heads, "dropout": 0.0}
+        super().__init__(**options)
+        if self.insertions and not 1 <= groups <= self.num_layers:
+            raise ValueError(f"{self.num_layers} layers cannot be cut into {groups} groups")
+
+    @property
+    def encoder_config(self) -> PretrainedConfig:
+        kind = self.encoder["model_type"]
+        return AutoConfig.for_model(kind, **{k: v for k, v in self.encoder.items() if k != "model_type"})
+
+
+class RetrofitModel(FlexMDMModel):
+    """A `Retrofit` with its configuration: trained, saved, loaded and used like any `FlexMDMModel`.
+
+    With adapters only what was trained is saved, and the frozen weights are loaded from where they were.
+    """
+
+    config_class = RetrofitConfig
+    config: RetrofitConfig
+
+    def __init__(self, config: RetrofitConfig, parts: Parts | None = None) -> None:
+        self._parts = parts
+        super().__init__(config)
+
+    def make_network(self, config: Any) -> Retrofit:
+        anatomy = Anatomy.from_dict(config.anatomy)
+        parts = self.__dict__.pop("_parts") or Parts.of(
+            AutoModelForCausalLM.from_config(config.encoder_config), anatomy
+        )
+        network = Retrofit(
+            parts,
+            config.hidden_size,
+            config.vocab_size,
+            config.mask_id,
+            config.insertions,
+            config.groups,
+            config.expected_gap,
+            anatomy.shifted,
+        )
+        if config.lora is not None:
+            network.adapt(config.lora["rank"], config.lora["alpha"], config.lora["dropout"], anatomy.queries)
+        return network
+
+    # Saving and loading -----------------------------------------------------------------------------------------------
+
+    @property
+    def kept_weights(self) -> set[str]:
+        """All weights; of a model with adapters those that are trained."""
+        if self.config.lora is None:
+            return super().kept_weights
+        return {name for name, p in self.named_parameters() if p.requires_grad}
+
+    def save_pretrained(self, save_directory: Any, state_dict: dict | None = None, **options: Any) -> None:
+        state, kept = self.state_dict() if state_dict is None else state_dict, self.kept_weights
+        state = {name: value for name, value in state.items() if name in kept}
+        super().save_pretrained(save_directory, state_dict=state, **options)
+
+    @classmethod
+    def from_pretrained(cls, folder: Any, *_: Any, dtype: torch.dtype | None = None, **options: Any) -> Self:  # ty: ignore[invalid-method-override]
+        """What `save_pretrained` wrote; ``options`` (such as ``device_map``) are for the frozen weights."""
+        folder = Path(folder)
+        config = RetrofitConfig.from_pretrained(folder)
+        files = sorted(folder.glob("model*.safetensors"))
+        if not files:
+            raise FileNotFoundError(f"{folder} has no weights (model.safetensors)")
+        stored = {name: value for file in files for name, value in load_file(file).items()}
+        if config.lora is None:
+            model = cls._assembled(config, stored)
+        else:
+            model = cls(config, cls._frozen_parts(config, folder, dtype, options))
+            _check_names(stored, model.kept_weights, folder)
+            model.load_state_dict(stored, strict=False)
+        return (model if dtype is None or config.lora is not None else model.to(dtype)).eval()
+
+    @classmethod
+    def _assembled(cls, config: RetrofitConfig, stored: dict[str, Tensor]) -> Self:
+        with torch.device("meta"):
+            model = cls(config)
+        _check_names(stored, set(model.state_dict()), "the weights")
+        model.load_state_dict(stored, assign=True)
+        rotary = model.network.rotary
+        model.network.rotary = type(rotary)(config.encoder_config)  # its buffers are computed, not stored
+        return model
+
+    @classmethod
+    def _frozen_parts(cls, config: RetrofitConfig, folder: Path, dtype: Any, options: dict[str, Any]) -> Parts:
+        from flexmdm.backbones.bases import load_base
+
+        place = config.base or ""
+        if not Path(place).exists() and (folder / place).exists():
+            place = str(folder / place)
+        base = load_base(place, dtype=dtype, **options)
+        if digest_of(base.parts) != config.base_digest:
+            raise ValueError(
+                f"{folder} was trained on top of other weights than those of {place}: an adapter fits only its own base"
+            )
+        return base.parts
+
+    def merged(self) -> RetrofitModel:
+        """Itself with the adapters merged into the weights: from now on all of them are saved."""
+        self.network.merge_adapters()
+        self.config.lora = self.config.base = self.config.base_digest = None
+        return self
+
+    def count_parameters(self) -> dict[str, int]:
+        """All parameters, those of the input embeddings, and those that are trained, by part."""
+        table = sum(p.numel() for p in self.network.embedding.parameters())
+        return {"total": sum(p.numel() for p in self.parameters()), "input_embedding": table}
+
+    def count_trained(self) -> dict[str, int]:
+        """How many parameters are trained, by part."""
+        parts = {"lora on queries, keys, values": 0, "lora on the head": 0, "adaln": 0, "time embedding": 0}
+        parts |= {"insertion head": 0, "flags and end": 0, "pretrained": 0}
+        for name, p in self.network.named_parameters():
+            if p.requires_grad:
+                parts[_part_of(name)] += p.numel()
+        return {part: count for part, count in parts.items() if count}
+
+
+def _part_of(name: str) -> str:
+    if "lora_" in name:
+        return "lora on the head" if name.startswith("head") else "lora on queries, keys, values"
+    named = {"modulations": "adaln", "clock": "time embedding", "insertion_head": "insertion head"}
+    named |= dict.fromkeys(("given", "open", "end"), "flags and end")
+    return named.get(name.partition(".")[0], "pretrained")
+
+
+def _check_names(stored: dict[str, Tensor], wanted: set[str], where: Any) -> None:
+    missing, unknown = sorted(wanted - set(stored)), sorted(set(stored) - wanted)
+    if missing or unknown:
+        raise ValueError(
+            f"{where}: {len(missing)} weights are missing ({', '.join(missing[:3]) or 'none'}) and {len(unknown)} are "
+            f"unknown ({', '.join(unknown[:3]) or 'none'}): this is not a whole checkpoint of this model"
+        )
+
+
+def digest_of(parts: Parts) -> str:
+    """Tells the weights of one pretrained model from another's, in whatever precision they were loaded.
+
+    It looks at the norms and at some embeddings, which no quantisation changes.
+    """
+    digest = hashlib.sha256()
+    norms = [block.get_submodule(name) for block in parts.blocks for name in ("attention_norm", "feed_norm")]
+    table = next(parts.embedding.parameters())
+    for weight in [*(p for norm in [*norms, parts.norm] for p in norm.parameters()), table[:16], table[-16:]]:
+        digest.update(weight.detach().to(torch.bfloat16).view(torch.int16).cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+AutoConfig.register(RetrofitConfig.model_type, RetrofitConfig, exist_ok=True)
+AutoModel.register(RetrofitConfig, RetrofitModel, exist_ok=True)

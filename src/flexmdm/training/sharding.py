@@ -1,0 +1,51 @@
+"""FSDP: each process holds its share of every weight, gradient and moment, and gathers a block when it needs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+
+
+def shard(network: nn.Module) -> None:
+    """Cut the weights of a network over all processes, one block at a time."""
+    for block in network.get_submodule("blocks").children():
+        fully_shard(block)
+    fully_shard(network)
+
+
+def shard_like(value: Tensor, weight: Tensor) -> Tensor:
+    """This process's share of a ``value``, cut as the ``weight`` is."""
+    if not isinstance(weight, DTensor):
+        return value
+    return distribute_tensor(value.to(weight.device), weight.device_mesh, weight.placements)
+
+
+def whole(value: Tensor) -> Tensor:
+    """All of a tensor; every process must ask for it."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def here(value: Tensor) -> Tensor:
+    """What this process holds of it."""
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
+def whole_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The state of an optimizer of sharded weights; every process must ask for it."""
+    return get_optimizer_state_dict(model, optimizer, options=_WHOLE)
+
+
+def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Give an optimizer what `whole_optimizer` gave, on any number of processes."""
+    set_optimizer_state_dict(model, optimizer, state, options=_WHOLE)

@@ -1,0 +1,221 @@
+"""A pretrained model with the parts of FlexMDM: at first what it was, then whatever training makes of it."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
+
+from flexmdm.backbones import llada
+from flexmdm.backbones.bases import retrofit, untrained
+from flexmdm.backbones.encoder import Anatomy, Parts
+from flexmdm.backbones.retrofit import Retrofit, RetrofitConfig, RetrofitModel
+from flexmdm.training.run import quiet_transformers
+
+quiet_transformers()
+VOCAB, MASK = 23, 21
+BODY = llada.shape(VOCAB, hidden=32, layers=4, heads=4)
+LORA = {"rank": 3, "alpha": 6.0, "dropout": 0.0}
+SEQUENCES = [[1, MASK, 4, MASK], [], [MASK], [2, 5, MASK, 9, MASK, 11, 12]]
+TOKENS, LENGTHS = torch.tensor(sum(SEQUENCES, [])), torch.tensor([len(s) for s in SEQUENCES])
+ALPHA = torch.tensor([0.0, 0.3, 0.9, 1.0])
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory, randomised):
+    folder = tmp_path_factory.mktemp("base")
+    mdm = untrained(BODY, mask_id=MASK, insertions=False)
+    llada.export(randomised(mdm.network), BODY, MASK, folder)
+    return folder
+
+
+@pytest.fixture
+def stirred(base, randomised):
+    """A retrofitted model whose added and adapted weights are all away from zero."""
+
+    def make(**options):
+        model = retrofit(base, **options)
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for p in model.parameters():
+                if p.requires_grad:
+                    p.add_(0.2 * torch.randn(p.shape, generator=generator))
+        return model
+
+    return make
+
+
+def told(model, tokens=TOKENS, lengths=LENGTHS, alpha=ALPHA, **flags):
+    out = model(tokens, lengths, alpha=alpha, **flags)
+    return out.logits, out.insertions
+
+
+@pytest.mark.parametrize("lora", [None, LORA])
+def test_before_training_the_tokens_are_predicted_as_by_the_base_whatever_the_clock_and_the_flags(base, lora):
+    mdm, flexmdm = retrofit(base, insertions=False).double().eval(), retrofit(base, lora=lora).double().eval()
+    expected, none = told(mdm)
+    assert not none.any()
+    given = torch.arange(len(TOKENS)) % 2 == 0
+    open_gaps = torch.arange(len(TOKENS) + len(LENGTHS)) % 3 > 0
+    for alpha in (ALPHA, torch.zeros(4), torch.ones(4)):
+        for flags in ({}, {"given": given, "open_gaps": open_gaps}):
+            logits, insertions = told(flexmdm, alpha=alpha, **flags)
+            torch.testing.assert_close(logits, expected, rtol=0, atol=1e-13)
+    assert torch.equal(insertions > 0, open_gaps)
+
+
+def test_the_insertion_head_starts_at_what_is_expected(base):
+    _, insertions = told(retrofit(base, expected_gap=3.5).eval(), alpha=torch.zeros(4))
+    torch.testing.assert_close(insertions, torch.full_like(insertions, 3.5))
+
+
+def test_every_added_weight_learns_and_the_predictions_move(base):
+    model = retrofit(base, lora=LORA).eval()
+    before, _ = told(model)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    for _ in range(3):
+        logits, insertions = told(model)
+        (logits.logsumexp(1).sum() - logits[:, 3].sum() + insertions.log().square().sum()).backward()
+        optimizer.step()
+        moved = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+        optimizer.zero_grad()
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert moved == trained
+    after, _ = told(model)
+    assert (after - before).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("lora", [None, LORA])
+def test_gradients_are_the_same_with_checkpointing(stirred, lora):
+    model = stirred(lora=lora).train()
+
+    def gradients():
+        model.zero_grad()
+        logits, insertions = told(model)
+        (logits.square().mean() + insertions.square().mean()).backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    plain = gradients()
+    model.gradient_checkpointing_enable()
+    assert model.network.gradient_checkpointing
+    torch.testing.assert_close(gradients(), plain, rtol=1e-5, atol=1e-5)
+
+
+def test_a_sequence_is_told_the_same_alone_and_among_others(stirred):
+    model = stirred(lora=LORA).eval()
+    logits, insertions = told(model)
+    first_mask = first_gap = 0
+    for tokens, alpha in zip(SEQUENCES, ALPHA, strict=True):
+        alone = told(model, torch.tensor(tokens, dtype=torch.int64), torch.tensor([len(tokens)]), alpha[None])
+        masks = tokens.count(MASK)
+        torch.testing.assert_close(alone[0], logits[first_mask : first_mask + masks], rtol=0, atol=1e-5)
+        gaps = slice(first_gap, first_gap + len(tokens) + 1)
+        torch.testing.assert_close(alone[1], insertions[gaps], rtol=0, atol=1e-5)
+        first_mask, first_gap = first_mask + masks, gaps.stop
+
+
+def test_compiled_blocks_compute_the_same(stirred):
+    model = stirred(lora=None).eval()
+    expected = told(model)
+    model.network.compile_blocks()
+    torch.testing.assert_close(told(model), expected, rtol=0, atol=1e-5)
+
+
+def test_layers_are_cut_into_consecutive_groups_that_share_their_modulation(base):
+    model = retrofit(base, groups=2).eval()
+    seen = []
+    for block in model.network.blocks:
+        block.register_forward_pre_hook(lambda _, args: seen.append(args[1]))
+    with torch.no_grad():
+        for number, linear in enumerate(model.network.modulations):
+            linear.bias.fill_(float(number))
+    told(model)
+    assert [float(m.detach().mean()) for m in seen] == [0.0, 0.0, 1.0, 1.0]
+    with pytest.raises(ValueError, match="4 layers cannot be cut into 5 groups"):
+        RetrofitConfig(encoder={"model_type": "llama", **BODY.to_diff_dict()}, mask_id=MASK, groups=5)
+
+
+# Saving, loading, merging ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lora", [None, LORA])
+def test_saved_and_loaded_it_says_the_same(stirred, tmp_path, lora):
+    model = stirred(lora=lora).eval()
+    model.save_pretrained(tmp_path)
+    again = RetrofitModel.from_pretrained(tmp_path)
+    for mine, theirs in zip(told(model), told(again), strict=True):
+        assert torch.equal(mine, theirs)
+    size = (tmp_path / "model.safetensors").stat().st_size
+    everything = 4 * sum(p.numel() for p in model.parameters())
+    trained = 4 * sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert size == pytest.approx(trained if lora else everything, rel=0.25)
+
+
+def test_merged_it_says_the_same_and_needs_no_base(stirred, tmp_path):
+    model = stirred(lora=LORA).eval()
+    expected = told(model)
+    model.merged().save_pretrained(tmp_path)
+    assert not any("lora" in name for name, _ in model.named_parameters())
+    again = RetrofitModel.from_pretrained(tmp_path)
+    assert again.config.base is None
+    torch.testing.assert_close(told(again), expected, rtol=0, atol=1e-5)
+    again.generate(num_samples=2, steps=4, seed=0)
+
+
+def test_an_adapter_is_refused_by_another_base(stirred, base, tmp_path, randomised):
+    stirred(lora=LORA).save_pretrained(tmp_path / "adapter")
+    other = untrained(BODY, mask_id=MASK, insertions=False)
+    llada.export(randomised(other.network, seed=5), BODY, MASK, tmp_path / "other")
+    config = RetrofitConfig.from_pretrained(tmp_path / "adapter")
+    config.base = str(tmp_path / "other")
+    config.save_pretrained(tmp_path / "adapter")
+    with pytest.raises(ValueError, match="an adapter fits only its own base"):
+        RetrofitModel.from_pretrained(tmp_path / "adapter")
+
+
+def test_an_incomplete_adapter_is_refused(stirred, tmp_path):
+    model = stirred(lora=LORA)
+    some = {name: p for name, p in model.state_dict().items() if "clock" not in name}
+    model.save_pretrained(tmp_path, state_dict=some)
+    with pytest.raises(ValueError, match=r"4 weights are missing \(network.clock"):
+        RetrofitModel.from_pretrained(tmp_path)
+
+
+def test_the_trained_weights_of_the_8b_shape_are_those_of_the_paper():
+    with torch.device("meta"):
+        encoder = {"model_type": "llama", **llada.llama_config(llada.SHAPE_8B).to_diff_dict()}
+        lora = {"rank": 128, "alpha": 128.0, "dropout": 0.1}
+        model = RetrofitModel(RetrofitConfig(encoder=encoder, mask_id=126336, lora=lora, groups=4))
+    parts = model.count_trained()
+    assert parts["lora on queries, keys, values"] == 32 * 3 * 128 * (4096 + 4096)
+    assert parts["lora on the head"] == 128 * (4096 + 126464)
+    assert parts["adaln"] == 4 * (4096 + 1) * 8192
+    assert parts["time embedding"] == 4096 * 16384 + 16384 + 16384 * 4096 + 4096
+    assert sum(parts.values()) == pytest.approx(403e6, rel=0.005)
+
+
+# Other bodies ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_relative_with_biases_and_shared_heads_is_taken_apart_too(randomised):
+    """Qwen2, the body of Dream, against its own forward on one sequence at a time."""
+    config = Qwen2Config(
+        vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, is_causal=False,
+    )  # fmt: skip
+    model = randomised(AutoModelForCausalLM.from_config(config)).double().eval()
+    everything = torch.ones(1, 1, 7, 7, dtype=torch.bool)
+    tokens = torch.tensor([2, 5, MASK, 9, MASK, 11, 12])
+    expected = model(tokens[None], attention_mask=everything).logits[0]
+
+    for shifted, rows in ((False, [2, 4]), (True, [1, 3])):
+        parts = Parts.of(model, Anatomy(shifted=shifted))
+        network = Retrofit(parts, 32, VOCAB, MASK, insertions=False, shifted=shifted).eval()
+        packed = tokens.masked_fill(tokens == MASK, VOCAB)
+        logits, _ = network(packed, torch.tensor([7]), tokens > 0, torch.ones(8).bool(), torch.zeros(1))
+        torch.testing.assert_close(logits, expected[rows], rtol=0, atol=1e-6)
+
+
+def test_a_body_that_is_not_as_described_is_refused():
+    model = AutoModelForCausalLM.from_config(LlamaConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1,
+                                                         num_attention_heads=2, intermediate_size=8))  # fmt: skip
+    with pytest.raises(ValueError, match="describe where its layers and its head are"):
+        Parts.of(model, Anatomy(layers="encoder.layer"))

@@ -1,0 +1,155 @@
+"""Runs that start from a pretrained model: alone, on several processes, sharded; and from a run of our own."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from flexmdm.backbones import bases, llada
+from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.backbones.retrofit import RetrofitModel
+from flexmdm.tasks.maze import MazeTask
+from flexmdm.training.checkpoints import fault
+from flexmdm.training.config import Network
+from flexmdm.training.progress import read_log
+from flexmdm.training.run import build, load, train
+
+LORA = {"lora_rank": 2, "lora_alpha": 4.0, "lora_dropout": 0.0}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """An MDM in LLaDA's shape and under its names, for the mazes of these tests."""
+    torch.manual_seed(0)
+    tokens = MazeTask(size=7).vocab_size
+    body = llada.shape(tokens + 2, hidden=16, layers=2, heads=2)
+    folder = tmp_path_factory.mktemp("base")
+    llada.export(
+        bases.untrained(body, mask_id=tokens + 1, insertions=False, groups=2).network, body, tokens + 1, folder
+    )
+    return folder
+
+
+@pytest.fixture
+def retrofitted(tiny, base):
+    """The configuration of a run on top of it."""
+
+    def make(network=None, **recipe):
+        settings = {"base": str(base), "groups": 2, **LORA, **(network or {})}
+        return replace(tiny(dropout=0.0, **recipe), network=Network(**settings))
+
+    return make
+
+
+def test_only_what_was_trained_is_saved_and_the_run_goes_on_and_loads(
+    retrofitted, base, tmp_path, console, same, weights
+):
+    config = retrofitted(steps=4, save_every=2)
+    whole = train(config, tmp_path / "whole", device="cpu", console=console)
+    train(replace(config, recipe=replace(config.recipe, steps=2)), tmp_path / "parts", device="cpu", console=console)
+    gone_on = train(config, tmp_path / "parts", resume=True, device="cpu", console=console)
+    assert same(weights(whole), weights(gone_on))
+
+    frozen = {name for name, p in whole.named_parameters() if not p.requires_grad}
+    stored = set(RetrofitModel.from_pretrained(tmp_path / "whole").kept_weights)
+    assert frozen and not frozen & stored
+    before = bases.load_base(base).parts
+    assert torch.equal(whole.network.norm.weight, before.norm.weight)  # nothing of the base has moved
+    _, model = load(tmp_path / "whole")
+    assert same(weights(whole), weights(model))
+
+
+def test_the_learning_rate_falls_to_zero_as_often_as_the_schedule_restarts(retrofitted, tmp_path, console):
+    config = retrofitted(steps=12, warmup=0, schedule="restarts", cycles=3, save_every=50)
+    train(config, tmp_path / "run", device="cpu", console=console)
+    rates = [line["learning_rate"] for line in read_log(tmp_path / "run" / "log.jsonl") if "loss" in line]
+    assert sum(later > earlier for earlier, later in zip(rates, rates[1:], strict=False)) == 2
+
+
+def test_a_tokenizer_with_more_tokens_than_the_base_is_refused(retrofitted):
+    config = retrofitted()
+    larger = MazeTask(**{**MazeTask.from_dict(config.task).__dict__, "size": 9})
+    with pytest.raises(ValueError, match="use the tokenizer that belongs to it"):
+        build(replace(config, task=larger.to_dict()))
+
+
+def test_adapters_need_a_base():
+    with pytest.raises(ValueError, match="needs a network.base"):
+        Network(lora_rank=4)
+
+
+@pytest.mark.parametrize("architecture", ["dit", "llada"])
+def test_a_run_of_ours_can_be_the_base(tiny, tmp_path, console, architecture):
+    """MDM -> FlexMDM: the tokens are predicted as before, and it trains; FlexMDM -> FlexMDM: it goes on as it is."""
+    task = MazeTask.from_dict({**tiny().task, "model": "mdm"})
+    network = replace(tiny().network, architecture=architecture, groups=1)
+    mdm = train(replace(tiny(task=task, steps=2), network=network), tmp_path / "mdm", device="cpu", console=console)
+
+    config = replace(tiny(steps=2), network=Network(base=str(tmp_path / "mdm"), groups=1))
+    _, flexmdm = build(config)
+    mask, tokens, lengths = mdm.config.mask_id, torch.tensor([1, 0, 3, 0]), torch.tensor([3, 1])
+    tokens[[1, 3]] = mask
+    alpha = torch.tensor([0.2, 0.9])
+    told = [model.eval()(tokens, lengths, alpha=alpha).logits for model in (mdm, flexmdm)]
+    torch.testing.assert_close(*told, rtol=0, atol=1e-6)
+
+    train(config, tmp_path / "flexmdm", device="cpu", console=console)
+    _, trained = load(tmp_path / "flexmdm")
+    _, again = build(replace(config, network=Network(base=str(tmp_path / "flexmdm"), groups=1)))
+    assert isinstance(again, FlexMDMModel) and again.config.insertions
+    told = [model.eval()(tokens, lengths, alpha=alpha) for model in (trained, again)]
+    assert torch.equal(told[0].logits, told[1].logits) and torch.equal(told[0].insertions, told[1].insertions)
+    with pytest.raises(ValueError, match="cannot become an MDM"):
+        build(replace(config, task=task.to_dict(), network=Network(base=str(tmp_path / "flexmdm"))))
+
+
+EACH_PROCESS = """
+import json, sys
+from dataclasses import replace
+from pathlib import Path
+from flexmdm.training.config import RunConfig
+from flexmdm.training.run import train
+
+config, folder = RunConfig.from_dict(json.loads(sys.argv[1])), Path(sys.argv[2])
+for shard in (False, True):
+    recipe = replace(config.recipe, shard=shard)
+    place = folder / ("sharded" if shard else "copied")
+    train(replace(config, recipe=replace(recipe, steps=2)), place, device="cpu")
+    train(replace(config, recipe=recipe), place, resume=True, device="cpu")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_two_processes_train_what_one_does_copied_and_sharded(retrofitted, tmp_path, dtype):
+    """To 1e-3 of the loss: sums are taken in another order, and Adam divides by them."""
+    network = {"base_dtype": dtype}
+    config = retrofitted(network, steps=4, eval_every=2, gradient_checkpointing=True)
+    script = tmp_path / "each.py"
+    script.write_text(EACH_PROCESS)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, str(script), json.dumps(config.to_dict()), str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as both:
+        try:
+            _, errors = both.communicate(timeout=300)
+        finally:
+            both.terminate()  # if it hangs: torchrun ends its processes
+    assert both.returncode == 0, errors
+
+    train(retrofitted(network, steps=4, eval_every=2, accumulation=2), tmp_path / "one", device="cpu")
+    expected = read_log(tmp_path / "one" / "log.jsonl")
+    _, alone = load(tmp_path / "one")
+    for name in ("copied", "sharded"):
+        lines = read_log(tmp_path / name / "log.jsonl")
+        losses, truth = ([x["loss"] for x in log if "loss" in x] for log in (lines, expected))
+        assert losses == pytest.approx(truth, rel=1e-3)
+        assert lines[-1]["eval_loss"] == pytest.approx(expected[-1]["eval_loss"], rel=1e-3)
+        assert fault(tmp_path / name / "checkpoint-4") is None
+        _, model = load(tmp_path / name)  # in one process
+        for weight, value in model.named_parameters():
+            torch.testing.assert_close(value, alone.get_parameter(weight), atol=1e-3, rtol=1e-2, msg=weight)
