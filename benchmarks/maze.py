@@ -17,8 +17,8 @@ from rich.console import Console
 
 from flexmdm.tasks.maze.evaluation import MazeScore, plan
 from flexmdm.tasks.maze.report import table_of
+from flexmdm.training.loading import load_named
 from flexmdm.training.progress import LOG_FILE, draw_curves, read_log
-from flexmdm.training.run import load_named
 
 EXAMPLES = """examples:
   python benchmarks/maze.py runs/maze21 --mdm runs/maze21-mdm --name maze21

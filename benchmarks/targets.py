@@ -19,8 +19,8 @@ from rich.progress import track
 
 from flexmdm.tasks.maze.evaluation import plan
 from flexmdm.tasks.maze.report import table_of
+from flexmdm.training.loading import load
 from flexmdm.training.progress import read_log
-from flexmdm.training.run import load
 
 EXAMPLES = """examples:
   python benchmarks/targets.py                           two seeds of four minutes each, about ten minutes in all

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         SineSchedule,
     )
     from flexmdm.sequences import Ragged
+    from flexmdm.tasks.sft import SFTPipeline
     from flexmdm.tasks.text import TextPipeline
 
 _HOME = {
@@ -44,6 +45,7 @@ _HOME = {
         "SineSchedule",
     ],
     "sequences": ["Ragged"],
+    "tasks.sft": ["SFTPipeline"],
     "tasks.text": ["TextPipeline"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
@@ -70,6 +72,7 @@ __all__ = [
     "Prompt",
     "Ragged",
     "Role",
+    "SFTPipeline",
     "Sampler",
     "Schedule",
     "SineSchedule",

@@ -8,12 +8,12 @@ from flexmdm.backbones import llada
 from flexmdm.backbones.bases import retrofit, untrained
 from flexmdm.backbones.encoder import Anatomy, Parts
 from flexmdm.backbones.retrofit import Retrofit, RetrofitConfig, RetrofitModel
-from flexmdm.training.run import quiet_transformers
+from flexmdm.training.loading import quiet_transformers
 
 quiet_transformers()
 VOCAB, MASK = 23, 21
 BODY = llada.shape(VOCAB, hidden=32, layers=4, heads=4)
-LORA = {"rank": 3, "alpha": 6.0, "dropout": 0.0}
+LORA = {"rank": 3, "alpha": 6, "dropout": 0.0}
 SEQUENCES = [[1, MASK, 4, MASK], [], [MASK], [2, 5, MASK, 9, MASK, 11, 12]]
 TOKENS, LENGTHS = torch.tensor(sum(SEQUENCES, [])), torch.tensor([len(s) for s in SEQUENCES])
 ALPHA = torch.tensor([0.0, 0.3, 0.9, 1.0])
@@ -182,7 +182,7 @@ def test_an_incomplete_adapter_is_refused(stirred, tmp_path):
 def test_the_trained_weights_of_the_8b_shape_are_those_of_the_paper():
     with torch.device("meta"):
         encoder = {"model_type": "llama", **llada.llama_config(llada.SHAPE_8B).to_diff_dict()}
-        lora = {"rank": 128, "alpha": 128.0, "dropout": 0.1}
+        lora = {"rank": 128, "alpha": 128, "dropout": 0.1}
         model = RetrofitModel(RetrofitConfig(encoder=encoder, mask_id=126336, lora=lora, groups=4))
     parts = model.count_trained()
     assert parts["lora on queries, keys, values"] == 32 * 3 * 128 * (4096 + 4096)

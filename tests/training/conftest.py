@@ -11,7 +11,8 @@ from transformers import TrainerCallback
 
 from flexmdm.tasks.maze import MazeTask
 from flexmdm.training.config import Network, Recipe, RunConfig
-from flexmdm.training.run import build, quiet_transformers
+from flexmdm.training.loading import quiet_transformers
+from flexmdm.training.run import build
 from flexmdm.training.trainer import FlexMDMTrainer
 
 quiet_transformers()

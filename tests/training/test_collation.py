@@ -90,7 +90,10 @@ def test_an_example_seen_again_has_another_state_and_another_template():
 def test_a_state_belongs_to_its_number_and_not_to_its_place_in_the_batch():
     numbers = torch.tensor([5, 6, 7, 8, 9, 10, 11, 12])
     sample = collator(seed=3)(numbers.tolist()).sample
-    draw = lambda *names: FlexMDMInterpolant().sample(sample.x1, sample.t, sample.template, 3, MASK, *names)  # noqa: E731
+
+    def draw(*names):
+        return FlexMDMInterpolant().sample(sample.x1, sample.t, sample.template, 3, MASK, *names)
+
     assert sample.canvas.tokens.tolist() == draw(numbers).canvas.tokens.tolist()
     assert sample.canvas.tokens.tolist() != draw().canvas.tokens.tolist()
 

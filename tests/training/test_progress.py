@@ -159,6 +159,13 @@ def test_off_a_terminal_there_is_a_line_now_and_then_and_one_for_every_evaluatio
     assert lines[-1] == "maze step 40: held-out loss 3.000 (unmasking 1.000, insertion 2.000)"
 
 
+def test_an_evaluation_of_mdm_has_no_insertions_and_bits_have_their_error(console):
+    live = LiveProgress(console, "mdm")
+    bits = {"eval_bits_per_character": 2.5, "eval_bits_per_character_standard_error": 0.25}
+    live.on_evaluate(None, at(40), None, {"eval_loss": 3.0, "eval_unmasking": 3.0, "eval_insertion": 0.0, **bits})
+    assert console.file.getvalue() == "mdm step 40: held-out loss 3.000, 2.500 ± 0.250 bits per character\n"
+
+
 def test_on_a_terminal_there_is_a_bar():
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     live = LiveProgress(console, "maze")

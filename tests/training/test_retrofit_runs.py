@@ -15,10 +15,11 @@ from flexmdm.backbones.retrofit import RetrofitModel
 from flexmdm.tasks.maze import MazeTask
 from flexmdm.training.checkpoints import fault
 from flexmdm.training.config import Network
+from flexmdm.training.loading import load
 from flexmdm.training.progress import read_log
-from flexmdm.training.run import build, load, train
+from flexmdm.training.run import build, train
 
-LORA = {"lora_rank": 2, "lora_alpha": 4.0, "lora_dropout": 0.0}
+LORA = {"lora_rank": 2, "lora_alpha": 4, "lora_dropout": 0.0}
 
 
 @pytest.fixture(scope="module")

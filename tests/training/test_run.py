@@ -18,8 +18,9 @@ from flexmdm.schedules import CosineSchedule, PolynomialSchedule
 from flexmdm.training import run as module
 from flexmdm.training.checkpoints import SEAL, checkpoints, fault, step_of
 from flexmdm.training.config import RUN_FILE, RunConfig
+from flexmdm.training.loading import load
 from flexmdm.training.progress import read_log
-from flexmdm.training.run import build, load, steps_within, train
+from flexmdm.training.run import build, steps_within, train
 from flexmdm.training.trainer import FlexMDMTrainer
 
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
-from transformers import AutoModelForCausalLM, LlamaForCausalLM, PretrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM, PretrainedConfig
 
 from flexmdm.backbones import llada
 from flexmdm.backbones.encoder import Anatomy, Parts
@@ -99,7 +100,7 @@ def retrofit(
     Args:
         place: as `load_base` takes it, or a run.
         insertions: whether it is to be a FlexMDM.
-        groups, lora, expected_gap: of the `RetrofitConfig`.
+        groups, lora, expected_gap: of the `RetrofitConfig`; there are at most as many groups as layers.
         interpolant, task: what it will be trained on.
         options: for `load_base`.
     """
@@ -111,7 +112,7 @@ def retrofit(
     }
     kind = stored_config(place).get("model_type")
     if kind in (FlexMDMConfig.model_type, RetrofitConfig.model_type):
-        own = (FlexMDMModel if kind == FlexMDMConfig.model_type else RetrofitModel).from_pretrained(place)
+        own: Any = (FlexMDMModel if kind == FlexMDMConfig.model_type else RetrofitModel).from_pretrained(place)
         if own.config.insertions and not insertions:
             raise ValueError(f"{place} is a FlexMDM: it cannot become an MDM; start from the MDM it was made from")
         if own.config.insertions == insertions and (kind == FlexMDMConfig.model_type or own.config.lora == lora):
@@ -123,9 +124,9 @@ def retrofit(
     else:
         base = load_base(place, **options)
     config = RetrofitConfig(
-        encoder=_as_stored(base.encoder),
+        encoder=as_stored(base.encoder),
         anatomy=base.anatomy.to_dict(),
-        groups=groups,
+        groups=min(groups, len(base.parts.blocks)),
         lora=lora,
         base=str(place) if lora else None,
         base_digest=digest_of(base.parts) if lora else None,
@@ -137,10 +138,11 @@ def retrofit(
 
 def untrained(encoder: PretrainedConfig, mask_id: int, **common: Any) -> RetrofitModel:
     """A new model in the body of an encoder: what pretraining begins with."""
-    return RetrofitModel(RetrofitConfig(encoder=_as_stored(encoder), mask_id=mask_id, **common))
+    return RetrofitModel(RetrofitConfig(encoder=as_stored(encoder), mask_id=mask_id, **common))
 
 
-def _as_stored(encoder: PretrainedConfig) -> dict[str, Any]:
+def as_stored(encoder: PretrainedConfig) -> dict[str, Any]:
+    """As a `RetrofitConfig` holds it."""
     return {"model_type": encoder.model_type, **encoder.to_diff_dict()}
 
 
@@ -152,16 +154,32 @@ def _with_insertion_head(mdm: FlexMDMModel, common: dict[str, Any]) -> FlexMDMMo
     return model.train()
 
 
+def encoder_config_of(stored: dict[str, Any]) -> PretrainedConfig:
+    """The configuration of a body in transformers, from what config.json says."""
+    kind = stored.get("model_type")
+    if kind == llada.MODEL_TYPE:
+        return llada.llama_config(stored)
+    if kind == RetrofitConfig.model_type:
+        return RetrofitConfig(**stored).encoder_config
+    try:
+        return AutoConfig.for_model(str(kind), **{key: value for key, value in stored.items() if key != "model_type"})
+    except ValueError as error:
+        raise ValueError(f"{kind!r} is no architecture that transformers knows, nor LLaDA") from error
+
+
 def stored_config(place: str | Path) -> dict[str, Any]:
     """What config.json says, of a folder or of a name on the Hub."""
     if place in ("", None):
         raise ValueError("it does not say which pretrained model it belongs to")
+    on_the_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(place)) and not Path(place).exists()
     try:
+        if not on_the_hub and not (Path(place) / "config.json").is_file():
+            raise OSError("no config.json there")
         stored, _ = PretrainedConfig.get_config_dict(str(place))
     except Exception as error:  # network, hub, formats
         raise ValueError(
             f"there is no pretrained model {str(place)!r} ({str(error).strip().splitlines()[0]}): give a folder with "
-            "config.json and safetensors, or a name on the Hugging Face Hub"
+            "config.json and safetensors, or OWNER/NAME on the Hugging Face Hub"
         ) from error
     return stored
 
@@ -203,7 +221,7 @@ def free_memory() -> int:
 
 def _four_bits() -> Any:
     try:
-        import bitsandbytes  # noqa: F401  # ty: ignore[unresolved-import]
+        import bitsandbytes  # noqa: F401  # ty: ignore[import-not-found]
     except ImportError as error:
         raise ValueError("4 bits need bitsandbytes: pip install bitsandbytes") from error
     from transformers import BitsAndBytesConfig

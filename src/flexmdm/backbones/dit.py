@@ -90,7 +90,7 @@ class InsertionHead(nn.Module):
 
     def forward(self, features: Tensor, alpha: Tensor) -> Tensor:
         """``[G, features]`` and the clock ``[G]`` of each gap -> g ``[G]``."""
-        level, slope = self.mlp(features.to(self.mlp[0].weight.dtype)).float().unbind(1)
+        level, slope = self.mlp(features.to(next(self.mlp.parameters()).dtype)).float().unbind(1)
         rest = (1 - alpha.float()).clamp(min=_LEAST_REST).log()
         return F.softplus(self.start + level + F.softplus(slope) * rest)
 

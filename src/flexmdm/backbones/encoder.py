@@ -62,7 +62,8 @@ class Anatomy:
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Anatomy:
-        return cls(**{**stored, "queries": tuple(stored["queries"])})
+        values: dict[str, Any] = {**stored, "queries": tuple(stored["queries"])}
+        return cls(**values)
 
 
 class Block(nn.Module):

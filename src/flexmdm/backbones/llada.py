@@ -63,7 +63,7 @@ def llama_config(stored: dict[str, Any]) -> LlamaConfig:
     if extra:
         raise ValueError(f"this LLaDA has {', '.join(extra)}, which is not supported")
     try:
-        return LlamaConfig(
+        config = LlamaConfig(
             vocab_size=stored.get("embedding_size") or stored["vocab_size"],
             hidden_size=stored["d_model"],
             intermediate_size=stored["mlp_hidden_size"],
@@ -74,13 +74,14 @@ def llama_config(stored: dict[str, Any]) -> LlamaConfig:
             rms_norm_eps=stored["rms_norm_eps"],
             rope_parameters={"rope_type": "default", "rope_theta": stored["rope_theta"]},
             tie_word_embeddings=stored.get("weight_tying", False),
-            is_causal=False,
             attention_dropout=0.0,
             pad_token_id=None,
             eos_token_id=stored.get("eos_token_id"),
         )
     except KeyError as error:
         raise ValueError(f"the configuration of this LLaDA has no {error.args[0]}") from error
+    config.is_causal = False
+    return config
 
 
 def shape(vocab_size: int, hidden: int, layers: int, heads: int) -> LlamaConfig:
@@ -91,6 +92,7 @@ def shape(vocab_size: int, hidden: int, layers: int, heads: int) -> LlamaConfig:
 
 def llada_config(config: LlamaConfig, mask_id: int, pad_id: int | None = None) -> dict[str, Any]:
     """What `llama_config` reads."""
+    rotary: Any = config.rope_parameters
     return SHAPE_8B | {
         "architectures": ["LLaDAModelLM"],
         "d_model": config.hidden_size,
@@ -101,7 +103,7 @@ def llada_config(config: LlamaConfig, mask_id: int, pad_id: int | None = None) -
         "vocab_size": config.vocab_size,
         "embedding_size": config.vocab_size,
         "max_sequence_length": config.max_position_embeddings,
-        "rope_theta": config.rope_parameters["rope_theta"],
+        "rope_theta": rotary["rope_theta"],
         "rms_norm_eps": config.rms_norm_eps,
         "weight_tying": config.tie_word_embeddings,
         "mask_token_id": mask_id,
@@ -136,9 +138,9 @@ _IN_BLOCK = {
 def _under_their_names(network: nn.Module) -> dict[str, Tensor]:
     state = {}
     for ours, theirs in (("embedding", "wte"), ("norm", "ln_f"), ("head", "ff_out")):
-        state[f"model.transformer.{theirs}.weight"] = network.get_submodule(ours).weight.detach()
+        state[f"model.transformer.{theirs}.weight"] = network.get_parameter(f"{ours}.weight").detach()
     for number, block in enumerate(network.get_submodule("blocks").children()):
         for ours, theirs in _IN_BLOCK.items():
             name = f"model.transformer.blocks.{number}.{theirs}.weight"
-            state[name] = block.get_submodule(ours).weight.detach()
+            state[name] = block.get_parameter(f"{ours}.weight").detach()
     return state

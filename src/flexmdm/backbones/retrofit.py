@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from types import MethodType
 from typing import Any, Self
 
 import torch
@@ -20,7 +21,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, Pretrained
 
 from flexmdm.backbones.attention import Layout, prefers_varlen
 from flexmdm.backbones.dit import Clock, InsertionHead
-from flexmdm.backbones.encoder import Anatomy, Parts
+from flexmdm.backbones.encoder import Anatomy, Block, Parts
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
 
 
@@ -89,7 +90,7 @@ class Retrofit(nn.Module):
         if isinstance(layer, nn.Linear):
             nn.init.zeros_(layer.bias)
 
-    def adapt(self, rank: int, alpha: float, dropout: float, queries: tuple[str, ...]) -> None:
+    def adapt(self, rank: int, alpha: int, dropout: float, queries: tuple[str, ...]) -> None:
         """Freeze what was pretrained, with LoRA on queries, keys, values and the head."""
         targets = rf"blocks\.\d+\.attention\.({'|'.join(queries)})|head"
         inject_adapter_in_model(
@@ -109,8 +110,9 @@ class Retrofit(nn.Module):
 
     def compile_blocks(self) -> None:
         """Compile what does not depend on how the batch is cut into buckets."""
-        for block in self.blocks:
-            block.fed = torch.compile(block.fed, dynamic=True)  # ty: ignore[unresolved-attribute]
+        compiled = torch.compile(Block.fed, dynamic=True)
+        for block in self.blocks:  # as a method, so that a copy of the block computes with its own weights
+            setattr(block, "fed", MethodType(compiled, block))  # noqa: B010
 
     def forward(
         self, tokens: Tensor, lengths: Tensor, given: Tensor, open_gaps: Tensor, alpha: Tensor
@@ -236,13 +238,13 @@ class RetrofitModel(FlexMDMModel):
             return super().kept_weights
         return {name for name, p in self.named_parameters() if p.requires_grad}
 
-    def save_pretrained(self, save_directory: Any, state_dict: dict | None = None, **options: Any) -> None:
+    def save_pretrained(self, save_directory: Any, *_: Any, state_dict: dict | None = None, **options: Any) -> None:
         state, kept = self.state_dict() if state_dict is None else state_dict, self.kept_weights
         state = {name: value for name, value in state.items() if name in kept}
         super().save_pretrained(save_directory, state_dict=state, **options)
 
     @classmethod
-    def from_pretrained(cls, folder: Any, *_: Any, dtype: torch.dtype | None = None, **options: Any) -> Self:  # ty: ignore[invalid-method-override]
+    def from_pretrained(cls, folder: Any, *_: Any, dtype: torch.dtype | None = None, **options: Any) -> Self:
         """What `save_pretrained` wrote; ``options`` (such as ``device_map``) are for the frozen weights."""
         folder = Path(folder)
         config = RetrofitConfig.from_pretrained(folder)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from flexmdm.cli import demo, evaluate, infill, sample, train
+from flexmdm.cli import demo, evaluate, infill, retrofit, sample, train
 
 EXAMPLES = """
 **Examples**
@@ -46,6 +46,7 @@ app = typer.Typer(
 )
 app.add_typer(demo.app, name="demo")
 app.command(epilog=train.EXAMPLES)(train.train)
+app.command(epilog=retrofit.EXAMPLES)(retrofit.retrofit)
 app.command(name="eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command(epilog=sample.EXAMPLES)(sample.sample)
 app.command(epilog=infill.COMPLETE_EXAMPLES)(infill.complete)

@@ -23,6 +23,8 @@ EXAMPLES = """
 * `flexmdm eval runs/maze41 --subgoals 7 --sampler tau --steps 256 --json tau.json`: as in the paper
 
 * `flexmdm eval --pretrained maze41 --subgoals 7 --num 200`: the weights that come with flexmdm
+
+* `flexmdm eval --benchmark humaneval-infill --split single-line --samples FILE --data FOLDER --json OUT`: fillings
 """
 
 
@@ -50,14 +52,32 @@ def evaluate(
         int, typer.Option(min=0, help="text: held-out sequences for the likelihood; 0 leaves it out.")
     ] = 200,
     page: Annotated[Path | None, typer.Option(help="text: also write a page with figures.", dir_okay=False)] = None,
+    benchmark: Annotated[str | None, typer.Option(help="humaneval-infill or gsm8k: score --samples.")] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="single-line, multi-line, random-span, random-span-light; gsm8k: test, train."),
+    ] = None,
+    samples: Annotated[
+        Path | None,
+        typer.Option(help="A .jsonl with task_id and completion; gsm8k: number and generation.", dir_okay=False),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the benchmark's official files, or one file.")] = None,
     json: shared.Json = None,
     seed: shared.Seed = 0,
     device: shared.Device = None,
 ) -> None:
     """Measure trained models on held-out data, with 95% intervals."""
+    if benchmark is not None:
+        if runs or pretrained is not None:
+            raise ValueError("--benchmark scores the samples of a file: leave the run out and give --samples")
+        from flexmdm.cli.benchmark import benchmark as score_samples
+
+        score_samples(benchmark, samples, data, split, json)
+        return
     folders, counts = _runs_and_steps(runs or [], steps)
     options = shared.options(sampler, None, temperature, top_p, confidence)
-    from flexmdm.training.run import load_named
+    shared.announce(*folders, pretrained)
+    from flexmdm.training.loading import load_named
 
     loaded = {
         name: load_named(Path(folder) if folder else None, pretrained, device)

@@ -51,22 +51,25 @@ def infill(
     temperature: shared.Temperature = None,
     top_p: shared.TopP = None,
     confidence: shared.Confidence = None,
+    window: shared.Window = None,
     watch: shared.Watch = False,
     json: shared.Json = None,
     seed: shared.Seed = 0,
     device: shared.Device = None,
 ) -> None:
     """Fill the gaps of a text; what is given stays as it is."""
-    run, texts = _texts(run, text, pretrained, file)
-    from flexmdm.tasks.text import report
-    from flexmdm.tasks.text.pipeline import pieces_of
+    run, texts, names = _texts(run, text, pretrained, file)
+    shared.announce(run, pretrained)
+    from flexmdm.tasks.text.pipeline import of_each, pieces_of
 
-    pieces = [pieces_of(one, gap_marker) for one in texts]
-    options = shared.options(sampler, steps, temperature, top_p, confidence)
+    pieces = of_each(texts, lambda one: pieces_of(one, gap_marker), names)
+    pipeline = _text_pipeline(*_loaded(run, pretrained, device))
+    from flexmdm.tasks.text import report
+
+    options = shared.options(sampler, steps, temperature, top_p, confidence, window)
     report.fill(
-        _load(run, pretrained, device), pieces, num, json, watch=watch, seed=seed, minimum=minimum, maximum=maximum,
-        **options,
-    )  # fmt: skip
+        pipeline, pieces, num, json, watch=watch, seed=seed, names=names, minimum=minimum, maximum=maximum, **options
+    )
 
 
 def complete(
@@ -80,24 +83,37 @@ def complete(
     temperature: shared.Temperature = None,
     top_p: shared.TopP = None,
     confidence: shared.Confidence = None,
+    window: shared.Window = None,
     watch: shared.Watch = False,
     json: shared.Json = None,
     seed: shared.Seed = 0,
     device: shared.Device = None,
 ) -> None:
-    """Go on behind a text."""
-    run, texts = _texts(run, text, pretrained, file)
+    """Go on behind a text; of a run on prompts and answers: answer."""
+    run, texts, names = _texts(run, text, pretrained, file)
+    shared.announce(run, pretrained)
+    options = shared.options(sampler, steps, temperature, top_p, confidence, window)
+    task, model = _loaded(run, pretrained, device)
+    if task.name == "sft":
+        from flexmdm.tasks.sft import SFTPipeline
+        from flexmdm.tasks.sft import report as sft
+
+        sft.answer(SFTPipeline(task, model), texts, num, json, watch, seed=seed, names=names, **options)
+        return
     from flexmdm.tasks.text import report
 
-    options = shared.options(sampler, steps, temperature, top_p, confidence)
     pieces = [[one, ""] for one in texts]
-    report.fill(_load(run, pretrained, device), pieces, num, json, watch=watch, seed=seed, **options)
+    pipeline = _text_pipeline(task, model)
+    report.fill(pipeline, pieces, num, json, watch=watch, seed=seed, names=names, **options)
 
 
 def _texts(
     run: str | None, text: str | None, pretrained: str | None, file: Path | None
-) -> tuple[str | None, list[str]]:
-    """The run, and the texts from wherever they are; with --pretrained the first argument is the text."""
+) -> tuple[str | None, list[str], list[str]]:
+    """The run, the texts from wherever they are, and the names of their lines, if they are lines.
+
+    With --pretrained the first argument is the text.
+    """
     if pretrained is not None and run is not None and text is None:
         run, text = None, run
     if file is not None and text is not None:
@@ -107,13 +123,13 @@ def _texts(
     elif text == "-":
         lines = _lines(sys.stdin.buffer.read(), "standard input")
     elif text is not None:
-        return run, [text]
+        return run, [text], []
     else:
         raise ValueError('what text? Write it behind the run, as in flexmdm infill runs/mine "The ___ sat"')
-    texts = [line for line in lines if line.strip()]
+    texts = {f"line {number}": line for number, line in enumerate(lines, 1) if line.strip()}
     if not texts:
         raise ValueError(f"{file or 'standard input'} holds no text: one per line is expected")
-    return run, texts
+    return run, list(texts.values()), list(texts)
 
 
 def _lines(raw: bytes, name: str) -> list[str]:
@@ -126,11 +142,16 @@ def _lines(raw: bytes, name: str) -> list[str]:
     return lines
 
 
-def _load(run: str | None, pretrained: str | None, device: str | None) -> Any:
-    from flexmdm.tasks.text import TextPipeline, TextTask
-    from flexmdm.training.run import load_named
+def _loaded(run: str | None, pretrained: str | None, device: str | None) -> tuple[Any, Any]:
+    from flexmdm.training.loading import load_named
 
-    task, model = load_named(Path(run) if run else None, pretrained, device)
-    if not isinstance(task, TextTask):
-        raise ValueError(f"{run or pretrained} was trained on the task {task.name}, which has no text to go on from")
+    return load_named(Path(run) if run else None, pretrained, device)
+
+
+def _text_pipeline(task: Any, model: Any) -> Any:
+    from flexmdm.tasks.text import TextPipeline
+
+    if task.name != "text":
+        hint = "; ask it by flexmdm complete" if task.name == "sft" else ""
+        raise ValueError(f"this run was trained on the task {task.name}, which has no text to fill{hint}")
     return TextPipeline(task, model)

@@ -49,7 +49,8 @@ def sample(
         extra, run = [run, *extra], None
     if extra and not through:
         raise ValueError(f"what is {extra[0]!r}? Cells come behind --through, as row,column")
-    from flexmdm.training.run import load_named
+    shared.announce(run, pretrained)
+    from flexmdm.training.loading import load_named
 
     task, model = load_named(Path(run) if run else None, pretrained, device)
     options = shared.options(sampler, steps, temperature, top_p, confidence)
@@ -61,6 +62,8 @@ def sample(
         return
     if through:
         raise ValueError(f"--through is for mazes; this run was trained on {task.name}")
+    if task.name == "sft":
+        raise ValueError('this run answers prompts: flexmdm complete RUN "a question"')
     from flexmdm.tasks.text import report as text_report
 
     text_report.sample(task, model, num, json, watch=watch, seed=seed, **options)

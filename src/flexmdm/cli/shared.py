@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,14 +21,29 @@ TopP = Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Draw from th
 Confidence = Annotated[
     str | None, typer.Option(help="What is revealed first: random, top_prob, margin, entropy, left_to_right.")
 ]
+Window = Annotated[
+    str | None,
+    typer.Option(help="adaptive: reveal among the leftmost masks only, as 5,64: five for each to reveal, at most 64."),
+]
 Watch = Annotated[bool, typer.Option("--watch", help="Show how masks appear and turn into tokens.")]
 Json = Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)]
 Seed = Annotated[int, typer.Option(help="Seed of generation.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps. [default: cpu]")]
 
 
+def announce(*runs: str | None) -> None:
+    """Say at once what is being loaded: what it takes to import the libraries is seconds."""
+    if any(runs) and sys.stderr.isatty():
+        print("loading", *(run for run in runs if run), "...", file=sys.stderr, flush=True)
+
+
 def options(
-    sampler: str | None, steps: int | None, temperature: float | None, top_p: float | None, confidence: str | None
+    sampler: str | None,
+    steps: int | None,
+    temperature: float | None,
+    top_p: float | None,
+    confidence: str | None,
+    window: str | None = None,
 ) -> dict[str, Any]:
     """Those that were given."""
     named = {
@@ -36,5 +52,16 @@ def options(
         "temperature": temperature,
         "top_p": top_p,
         "confidence": confidence,
+        "window": _window(window),
     }
     return {name: value for name, value in named.items() if value is not None}
+
+
+def _window(text: str | None) -> tuple[float, int] | None:
+    if text is None:
+        return None
+    try:
+        share, most = text.split(",")
+        return float(share), int(most)
+    except ValueError:
+        raise ValueError(f"--window is two numbers such as 5,64; got {text!r}") from None

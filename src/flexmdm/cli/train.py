@@ -17,6 +17,12 @@ EXAMPLES = """
 
 * `flexmdm train molecules.csv --field SMILES --dry-run`: what it would do, and how long it would take
 
+* `flexmdm train questions.jsonl --task sft --out runs/answers`: answers to prompts, which stay fixed
+
+* `flexmdm train questions.jsonl --task sft --from runs/text --out runs/answers`: by a model that can write already
+
+* `flexmdm train hf:OWNER/NAME --task sft --format chat --tokenizer OWNER/MODEL --dry-run`: with a chat template
+
 * `flexmdm train --task maze --size 11 --subgoals 2-6 --minutes 3 --out runs/maze11`: a model in three minutes
 
 * `flexmdm train --config configs/maze41.toml --out runs/maze41`: an experiment of the paper
@@ -37,7 +43,9 @@ def train(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", file_okay=False)] = None,
-    task: Annotated[str | None, typer.Option(help="What to learn: text, or maze. [default: text]")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="What to learn: text, sft (prompts and answers), or maze. [default: text]")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="flexmdm, or the baseline mdm. [default: flexmdm]")] = None,
     config: Annotated[
         Path | None, typer.Option(help="A TOML file with [task], [network], [recipe].", exists=True, dir_okay=False)
@@ -46,25 +54,42 @@ def train(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")] = False,
     size: Annotated[
         str | None,
-        typer.Option(help="text: tiny, small or base [default: tiny]; maze: cells per side, odd [default: 41]."),
+        typer.Option(
+            help="text, sft: tiny, small, or base, the paper's (171M parameters with the 50,257 tokens of GPT-2, 106M "
+            "with 8,192) [default: tiny]; maze: cells per side, odd [default: 41]."
+        ),
     ] = None,
     field: Annotated[str | None, typer.Option(help="text: the field or column to read. [default: text]")] = None,
+    prompt_field: Annotated[
+        str | None,
+        typer.Option(help="sft: the field of the prompt. [default: prompt, question, instruction, messages]"),
+    ] = None,
+    answer_field: Annotated[
+        str | None, typer.Option(help="sft: the field of the answer. [default: answer, completion, response, output]")
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="sft: how a prompt is written: plain (a line of its own), a text with {prompt} in it, or chat, the "
+            "chat template of the tokenizer. [default: plain]"
+        ),
+    ] = None,
     paragraphs: Annotated[
         bool | None, typer.Option("--paragraphs", help="text: split at blank lines instead of line by line.")
     ] = None,
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="text: characters, bytes, bpe, or a Hugging Face tokenizer. [default: by the data]"),
+        typer.Option(help="text, sft: characters, bytes, bpe, or a Hugging Face tokenizer. [default: by the data]"),
     ] = None,
-    vocabulary: Annotated[int | None, typer.Option("--vocab-size", min=2, help="text: tokens of a BPE.")] = None,
+    vocabulary: Annotated[int | None, typer.Option("--vocab-size", min=2, help="text, sft: tokens of a BPE.")] = None,
     max_length: Annotated[
-        int | None, typer.Option(min=1, help="text: tokens of a sequence at most. [default: 256]")
+        int | None, typer.Option(min=1, help="text, sft: tokens of a sequence at most. [default: 256]")
     ] = None,
     long: Annotated[str | None, typer.Option(help="text: split or drop what is longer. [default: split]")] = None,
     held_out: Annotated[
-        str | None, typer.Option(help="text: share of the documents to hold out, or a file. [default: 0.05]")
+        str | None, typer.Option(help="text, sft: share of the documents to hold out, or a file. [default: 0.05]")
     ] = None,
-    skip_bad: Annotated[bool | None, typer.Option("--skip-bad", help="text: count bad lines and go on.")] = None,
+    skip_bad: Annotated[bool | None, typer.Option("--skip-bad", help="text, sft: count bad lines and go on.")] = None,
     mixture: Annotated[
         str | None,
         typer.Option(help="text: weights of templates, such as unconditional=1 or prefix=1,spans=2. [default: all]"),
@@ -73,6 +98,10 @@ def train(
         str | None, typer.Option(help="maze: how many subgoals, from-to or one number. [default: 2-12]")
     ] = None,
     pairs: Annotated[int | None, typer.Option(help="maze: start-goal pairs. [default: 15000]")] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help="Start from this model: a run, or a base of `flexmdm retrofit`."),
+    ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps.")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.01, help="Train for about so long instead.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences per pass (and device).")] = None,
@@ -95,7 +124,10 @@ def train(
     dtype: Annotated[str | None, typer.Option(help="float32, or bfloat16 for mixed precision.")] = None,
     compile: Annotated[bool | None, typer.Option("--compile", help="Compile the blocks of the network.")] = None,
 ) -> None:
-    """Train a model, with checkpoints, a log and loss curves in its folder."""
+    """Train a model, with checkpoints, a log and loss curves in its folder.
+
+    With --task sft the data are prompts with their answers: a prompt stays as it is, and the answer is what is learned.
+    """
     if out is None and not dry_run:
         raise typer.BadParameter("say where the run goes: --out runs/NAME")
     if resume and out is None:
@@ -110,18 +142,22 @@ def train(
     named = {
         "name": task, "model": model, "pairs": pairs, "subgoals": _span(subgoals), "data": data, "field": field,
         "paragraphs": paragraphs, "tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": max_length,
-        "long": long, "skip_bad": skip_bad, "mixture": _weights(mixture), **_share_or_file(held_out),
+        "prompt_field": prompt_field, "answer_field": answer_field, "format": format,
+        "long": long, "skip_bad": skip_bad, "mixture": _weights(mixture), **share_or_file(held_out),
     }  # fmt: skip
     stored |= {key: value for key, value in named.items() if value is not None}
     if stored["name"] is None:
         raise ValueError("what to learn? Give a file, or --task maze, or a --config that says it")
     if stored["name"] == "maze" and size is not None:
         stored["size"] = _number(size)
-    elif stored["name"] == "text" and not resume and config is None:
+    elif stored["name"] in ("text", "sft") and not resume and config is None:
         base = replace(base, **dict(zip(("network", "recipe"), _sized(size or "tiny"), strict=True)))
     elif size is not None:
         raise ValueError("--size is for a new run without a --config: change the numbers of [network] there")
-    network = override(base.network, {"hidden": hidden, "layers": layers, "heads": heads, "dropout": dropout})
+    if start is not None and not resume and tokenizer is None:
+        stored["tokenizer"] = start
+    sizes = {"hidden": hidden, "layers": layers, "heads": heads, "dropout": dropout, "base": start}
+    network = override(base.network, sizes)
     changes = {
         "steps": steps, "batch_size": batch_size, "accumulation": accumulation, "learning_rate": learning_rate,
         "optimizer": optimizer, "schedule": schedule, "targets": targets, "save_every": save_every,
@@ -143,7 +179,7 @@ def _sized(name: str) -> tuple[Any, Any]:
     from flexmdm.tasks.text.sizes import SIZES
 
     if name not in SIZES:
-        raise ValueError(f"--size is one of {', '.join(SIZES)} for text, got {name!r}")
+        raise ValueError(f"--size is one of {', '.join(SIZES)} for text and sft, got {name!r}")
     return SIZES[name]
 
 
@@ -154,7 +190,7 @@ def _number(text: str) -> int:
         raise ValueError(f"--size is the number of cells per side of a maze, such as 41; got {text!r}") from None
 
 
-def _share_or_file(text: str | None) -> dict[str, Any]:
+def share_or_file(text: str | None) -> dict[str, Any]:
     """'0.1' is a share of the documents, anything else a file."""
     if text is None:
         return {}

@@ -1,12 +1,17 @@
 """A user's own texts as training data: reading, tokenizing, splitting, and keeping the result on disk."""
 
-from flexmdm.data.prepared import Preparation, Prepared, TokenStore, prepare
+from flexmdm.data.pairs import Pair, PairSource
+from flexmdm.data.prepared import Preparation, Prepared, prepare
 from flexmdm.data.reading import ReadReport, Source, documents, fingerprint
 from flexmdm.data.splitting import Delimiter, chunk, split_paragraphs
+from flexmdm.data.stores import BalancedStore, TokenStore
 from flexmdm.data.tokenizers import TextTokenizer, suggest
 
 __all__ = [
+    "BalancedStore",
     "Delimiter",
+    "Pair",
+    "PairSource",
     "Preparation",
     "Prepared",
     "ReadReport",

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import torch
 from rich.progress import Progress
 
-from flexmdm.data.reading import ReadReport, Source, documents, files, numbered
+from flexmdm.data.reading import ReadReport, Records, files, numbered
 from flexmdm.data.splitting import chunk
 from flexmdm.data.stores import StoreWriter, token_dtype
 from flexmdm.data.tokenizers import KINDS, TextTokenizer, suggest
@@ -30,7 +29,7 @@ _NEW_WORD = 4
 class Watch:
     """A progress bar, the only one, that follows the reading of some sources."""
 
-    def __init__(self, bar: Progress, title: str, sources: Iterable[Source]) -> None:
+    def __init__(self, bar: Progress, title: str, sources: Iterable[Records]) -> None:
         self.report = ReadReport()
         self.size = sum(file.stat().st_size for source in sources for file in files(source))  # 0 if unknown
         self.bar = bar
@@ -59,13 +58,15 @@ def choose_tokenizer(preparation: Preparation, bar: Progress) -> TextTokenizer:
     kind = preparation.tokenizer
     if kind == "auto":
         _, first = next(_batches(numbered(preparation.source)))
-        kind = "bpe" if preparation.vocab_size else suggest(first)
+        texts = [text for record in first for text in preparation.texts(record)]
+        kind = "bpe" if preparation.vocab_size else suggest(texts)
     if kind not in KINDS:
         return TextTokenizer.named(kind)
     # Characters of held-out documents must have a token too; what bpe learns is from training data.
     sources = preparation.sources if kind == "characters" else [preparation.source]
     watch = Watch(bar, "making the tokenizer", sources)
-    texts = (text for source in sources for text in documents(source, watch.report))
+    records = (record for source in sources for _, record in numbered(source, watch.report))
+    texts = (text for record in records for text in preparation.texts(record))
     return TextTokenizer.train(
         kind, _sample(texts, watch) if kind == "bpe" else texts, preparation.vocab_size, watch.show
     )
@@ -92,12 +93,15 @@ class Maker:
     Attributes:
         counts: see `Prepared`.
         first_problem: of the bad lines that were skipped.
+        prompts: whether the sequences begin with prompts.
     """
+
+    prompts: ClassVar[bool] = False
 
     def __init__(self, preparation: Preparation, tokenizer: TextTokenizer, folder: Path) -> None:
         self.preparation, self.tokenizer = preparation, tokenizer
         dtype = token_dtype(tokenizer.size)
-        self.writers = {side: StoreWriter(folder, side, dtype) for side in (TRAIN, VALIDATION)}
+        self.writers = {side: StoreWriter(folder, side, dtype, self.prompts) for side in (TRAIN, VALIDATION)}
         self.counts = Counter(documents=0, characters=0, skipped=0, empty=0, split=0, dropped=0, sequences=0, tokens=0)
         self.first_problem: str | None = None
 
@@ -112,8 +116,8 @@ class Maker:
         """Read and store everything."""
         for source in self.preparation.sources:
             watch = Watch(bar, "tokenizing", [source])
-            for numbers, texts in _batches(numbered(source, watch.report)):
-                self._store(texts, self._held_out(source, numbers))
+            for numbers, records in _batches(numbered(source, watch.report)):
+                self._store(records, self._held_out(source, numbers))
                 watch.show()
             self.counts.update(documents=watch.report.documents, skipped=watch.report.skipped)
             self.first_problem = self.first_problem or watch.report.first_problem
@@ -122,37 +126,41 @@ class Maker:
                 raise ValueError(self._too_small(side))
             self.counts.update(sequences=writer.sequences, tokens=writer.tokens)
 
-    def _held_out(self, source: Source, numbers: list[int]) -> list[bool]:
+    def _held_out(self, source: Records, numbers: list[int]) -> list[bool]:
         """Which documents are for validation; all paragraphs of one are, or none."""
         if self.preparation.held_out_source is not None:
             return [source is self.preparation.held_out_source] * len(numbers)
         return (uniform(self.preparation.seed, _HELD_OUT, torch.tensor(numbers)) < self.preparation.held_out).tolist()
 
-    def _store(self, texts: list[str], held_out: list[bool]) -> None:
-        """Encode a batch of documents and append its sequences to their side."""
-        sequences: dict[str, list[np.ndarray]] = {TRAIN: [], VALIDATION: []}
-        characters: dict[str, list[int]] = {TRAIN: [], VALIDATION: []}
-        for text, ids, held in zip(texts, self.tokenizer.encode_arrays(texts), held_out, strict=True):
-            side = VALIDATION if held else TRAIN
+    def _store(self, records: list[Any], held_out: list[bool]) -> None:
+        """Encode a batch of records and append its sequences to their side."""
+        rows: dict[str, list[tuple]] = {TRAIN: [], VALIDATION: []}
+        for made, held in zip(self.sequences(records), held_out, strict=True):
+            rows[VALIDATION if held else TRAIN] += made
+        for side, writer in self.writers.items():
+            if rows[side]:
+                writer.append(*map(list, zip(*rows[side], strict=True)))
+        self.counts["characters"] += sum(map(len, records))
+
+    def sequences(self, records: list[Any]) -> Iterator[list[tuple]]:
+        """For each record (a text) the sequences that it becomes: what `StoreWriter.append` wants to know of each."""
+        for text, ids in zip(records, self.tokenizer.encode_arrays(records), strict=True):
             if not len(ids) or text.isspace():
                 self.counts["empty"] += 1
+                yield []
             elif len(ids) <= self.preparation.max_length:
-                sequences[side].append(ids)
-                characters[side].append(len(text))
+                yield [(ids, len(text))]
             elif self.preparation.long == "drop":
                 self.counts["dropped"] += 1
+                yield []
             else:
                 self.counts["split"] += 1
                 pieces = chunk(ids, self.preparation.max_length, self.tokenizer.delimiters)
-                sequences[side] += pieces
-                characters[side] += [int(self.tokenizer.characters[piece].sum()) for piece in pieces]
-        for side, writer in self.writers.items():
-            writer.append(sequences[side], characters[side])
-        self.counts["characters"] += sum(map(len, texts))
+                yield [(piece, int(self.tokenizer.characters[piece].sum())) for piece in pieces]
 
     def _too_small(self, side: str) -> str:
         settings, counts = self.preparation, self.counts
-        problem = f"the data is too small: of {counts['documents']:,} document(s) none is left to "
+        problem = f"the data is too small: of {counts['documents']:,} {settings.noun}(s) none is left to "
         problem += "train on" if side == TRAIN else "validate on"
         if counts["dropped"] or counts["empty"]:
             problem += f" ({counts['dropped']:,} longer than {settings.max_length} tokens, {counts['empty']:,} empty)"
@@ -161,12 +169,12 @@ class Maker:
         return f"{problem}. Give more data, another share (--held-out), or longer sequences (--max-length)"
 
 
-def _batches(texts: Iterator[tuple[int, str]]) -> Iterator[tuple[list[int], list[str]]]:
+def _batches(records: Iterator[tuple[int, Any]]) -> Iterator[tuple[list[int], list[Any]]]:
     numbers, batch, characters = [], [], 0
-    for number, text in texts:
+    for number, record in records:
         numbers.append(number)
-        batch.append(text)
-        characters += len(text)
+        batch.append(record)
+        characters += len(record)
         if len(batch) >= _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
             yield numbers, batch
             numbers, batch, characters = [], [], 0

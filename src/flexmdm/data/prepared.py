@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from rich.console import Console
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from flexmdm.data.cache import default_cache, publish, unfinished
 from flexmdm.data.making import TRAIN, VALIDATION, Maker, choose_tokenizer
-from flexmdm.data.reading import Source, fingerprint
+from flexmdm.data.reading import Records, address, fingerprint
 from flexmdm.data.stores import TokenStore, token_dtype
 from flexmdm.data.tokenizers import TextTokenizer
 
@@ -40,14 +40,16 @@ class Preparation:
         seed: of which documents are held out.
     """
 
-    source: Source
+    source: Records
     tokenizer: str = "auto"
     vocab_size: int | None = None
     max_length: int = 256
     long: Literal["split", "drop"] = "split"
     held_out: float = 0.05
-    held_out_source: Source | None = None
+    held_out_source: Records | None = None
     seed: int = 0
+
+    noun: ClassVar[str] = "document"  # what a record is called
 
     def __post_init__(self) -> None:
         if self.max_length < 1:
@@ -60,8 +62,16 @@ class Preparation:
             raise ValueError(f"only bpe has a vocabulary size to choose; leave it out for {self.tokenizer}")
 
     @property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[Records]:
         return [self.source] if self.held_out_source is None else [self.source, self.held_out_source]
+
+    def texts(self, record: Any) -> list[str]:
+        """The texts of a record, for a tokenizer to learn from."""
+        return [record]
+
+    def maker(self, tokenizer: TextTokenizer, folder: Path) -> Maker:
+        """What turns the records into sequences."""
+        return Maker(self, tokenizer, folder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,18 +107,25 @@ def prepare(
 
     Args:
         preparation: the data and the settings.
-        tokenizer: to use instead of the one in ``preparation``, such as that of a model to train on.
+        tokenizer: to use instead of the one in ``preparation``, such as that of a run that was trained on the data,
+            for which what was prepared is found even if the files are gone.
         cache: where prepared data is kept; by default $FLEXMDM_CACHE, or flexmdm in the user's cache folder.
         console: where progress and counts go; by default stderr, and the counts only if the data is new.
     """
     asked_for, console = console is not None, console or Console(stderr=True)
     cache = Path(cache or default_cache())
-    folder = cache / _key(preparation, tokenizer)
+    try:
+        folder = cache / _key(preparation, tokenizer)
+    except FileNotFoundError as error:
+        prepared = _recalled(preparation, tokenizer, cache, error)
+        _say(console, f"{error}; going by what was prepared from it earlier")
+        return prepared
     if folder.exists():
         prepared = _open(folder)
         if prepared:
+            _remember(preparation, prepared, cache)
             if asked_for:
-                _print_counts(prepared, console)
+                _print_counts(preparation.noun, prepared, console)
             return prepared
         _say(console, f"the prepared data in {folder} is damaged; making it anew")
     with unfinished(cache) as draft:
@@ -119,20 +136,19 @@ def prepare(
     prepared = _open(folder)
     if prepared is None:
         raise OSError(f"the prepared data in {folder} was damaged as soon as it was written; is the disk full?")
-    if tokenizer is None:  # a run that was trained on it will ask again with its tokenizer
-        with suppress(OSError):  # it is there already, or this file system has no links
-            (cache / _key(preparation, prepared.tokenizer)).symlink_to(folder.name)
-    _print_counts(prepared, console, first_problem)
+    _remember(preparation, prepared, cache)
+    _print_counts(preparation.noun, prepared, console, first_problem)
     return prepared
 
 
 # The cache ------------------------------------------------------------------------------------------------------------
 
 
-def _key(preparation: Preparation, tokenizer: TextTokenizer | None) -> str:
+def _key(preparation: Preparation, tokenizer: TextTokenizer | None, by_address: bool = False) -> str:
+    """The name of a folder of the cache: other files or settings, other name; by address, other settings alone."""
     settings = asdict(preparation)
     for name in ("source", "held_out_source"):
-        settings[name] = settings[name] and fingerprint(getattr(preparation, name))
+        settings[name] = settings[name] and (address if by_address else fingerprint)(getattr(preparation, name))
     if tokenizer is not None:
         settings["tokenizer"], settings["vocab_size"] = tokenizer.to_json(), None
     elif (place := Path(preparation.tokenizer).expanduser()).exists():
@@ -140,6 +156,31 @@ def _key(preparation: Preparation, tokenizer: TextTokenizer | None) -> str:
         states = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in inside]
         settings["tokenizer"] = [preparation.tokenizer, states]
     return hashlib.sha256(json.dumps([_FORMAT, settings]).encode()).hexdigest()
+
+
+def _remember(preparation: Preparation, prepared: Prepared, cache: Path) -> None:
+    """A run that was trained on it will ask again with its tokenizer, perhaps when the files are gone."""
+    for by_address in (False, True):
+        link = cache / _key(preparation, prepared.tokenizer, by_address)
+        if link != prepared.folder:
+            with suppress(OSError):  # it is a folder, or this file system has no links
+                link.unlink(missing_ok=True)
+                link.symlink_to(prepared.folder.name)
+
+
+def _recalled(
+    preparation: Preparation, tokenizer: TextTokenizer | None, cache: Path, gone: FileNotFoundError
+) -> Prepared:
+    """What was prepared for a run from files that are gone."""
+    if tokenizer is None:  # nobody has asked for it before
+        raise gone
+    prepared = _open(cache / _key(preparation, tokenizer, by_address=True))
+    if prepared is None:
+        raise FileNotFoundError(
+            f"{gone}, and what was prepared from it is not in {cache}: put it back, or set FLEXMDM_CACHE to the cache "
+            "that it was prepared in"
+        ) from gone
+    return prepared
 
 
 def _open(folder: Path) -> Prepared | None:
@@ -166,7 +207,7 @@ def _make(preparation: Preparation, tokenizer: TextTokenizer | None, folder: Pat
     with bar:
         tokenizer = tokenizer or choose_tokenizer(preparation, bar)
         tokenizer.save(folder)
-        with Maker(preparation, tokenizer, folder) as maker:
+        with preparation.maker(tokenizer, folder) as maker:
             maker.make(bar)
     about = {"counts": maker.counts, "files": {file.name: file.stat().st_size for file in folder.iterdir()}}
     (folder / _ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
@@ -180,18 +221,18 @@ def _say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _print_counts(prepared: Prepared, console: Console, first_problem: str | None = None) -> None:
+def _print_counts(noun: str, prepared: Prepared, console: Console, first_problem: str | None = None) -> None:
     counts = prepared.counts
     _say(
         console,
-        f"{counts['documents']:,} documents, {counts['characters']:,} characters: {counts['sequences']:,} sequences of "
+        f"{counts['documents']:,} {noun}s, {counts['characters']:,} characters: {counts['sequences']:,} sequences of "
         f"{counts['tokens']:,} tokens ({prepared.tokenizer.kind}, {prepared.tokenizer.size:,} different ones)",
     )
     _say(console, f"{len(prepared.train):,} sequences to train on, {len(prepared.validation):,} held out")
     special = {
-        "split": "long documents split",
-        "dropped": "long documents dropped",
-        "empty": "empty documents dropped",
+        "split": f"long {noun}s split",
+        "dropped": f"long {noun}s dropped",
+        "empty": f"empty {noun}s dropped",
         "skipped": "bad lines skipped",
     }
     for name, meaning in special.items():

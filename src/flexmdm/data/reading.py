@@ -13,9 +13,9 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, ClassVar, cast
 
 from flexmdm.data.splitting import split_paragraphs
 
@@ -26,7 +26,34 @@ _BUFFER = 1 << 20
 
 
 @dataclass(frozen=True)
-class Source:
+class Records:
+    """Where records come from: `Source` reads texts, `flexmdm.data.PairSource` prompts with their answers.
+
+    Attributes:
+        paths: files, folders and datasets.
+        endings: of the files that hold such records.
+    """
+
+    paths: tuple[str, ...]
+    endings: ClassVar[tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        paths = (self.paths,) if isinstance(self.paths, str | Path) else self.paths
+        object.__setattr__(self, "paths", tuple(str(path) for path in paths))
+        if not self.paths:
+            raise ValueError("there is nothing to read: give at least one file, folder or dataset")
+
+    def opened(self, name: str, report: ReadReport) -> RecordFile:
+        """A file, or a dataset, to read such records from."""
+        raise NotImplementedError
+
+    def parts(self, record: Any) -> list[Any]:
+        """What to make of one record."""
+        return [record]
+
+
+@dataclass(frozen=True)
+class Source(Records):
     """What to read.
 
     Args:
@@ -37,16 +64,16 @@ class Source:
         skip_bad: count lines that cannot be read and go on, rather than stop at the first.
     """
 
-    paths: tuple[str, ...]
     field: str | None = None
     paragraphs: bool = False
     skip_bad: bool = False
+    endings: ClassVar[tuple[str, ...]] = (".txt", ".jsonl", ".csv", ".parquet", ".fasta", ".fa")
 
-    def __post_init__(self) -> None:
-        paths = (self.paths,) if isinstance(self.paths, str | Path) else self.paths
-        object.__setattr__(self, "paths", tuple(str(path) for path in paths))
-        if not self.paths:
-            raise ValueError("there is nothing to read: give at least one file, folder or dataset")
+    def opened(self, name: str, report: ReadReport) -> RecordFile:
+        return _TextFile(name, self, report)
+
+    def parts(self, record: str) -> list[str]:
+        return (split_paragraphs(record) or [""]) if self.paragraphs else [record]
 
 
 @dataclass
@@ -80,8 +107,8 @@ def documents(source: Source, report: ReadReport | None = None) -> Iterator[str]
         yield text
 
 
-def numbered(source: Source, report: ReadReport | None = None) -> Iterator[tuple[int, str]]:
-    """The texts of a source with the number of the record each is from: paragraphs of one record share it.
+def numbered(source: Records, report: ReadReport | None = None) -> Iterator[tuple[int, Any]]:
+    """The texts (or pairs) of a source with the number of the record each is from: paragraphs of one record share it.
 
     A .txt has no records: there each line, or each paragraph, has its own number.
     """
@@ -90,24 +117,31 @@ def numbered(source: Source, report: ReadReport | None = None) -> Iterator[tuple
     for path in source.paths:
         first, skipped = number, report.skipped
         for record in _records(path, source, report):
-            for text in (split_paragraphs(record) or [""]) if source.paragraphs else [record]:
+            for part in source.parts(record):
                 report.documents += 1
-                yield number, text
+                yield number, part
             number += 1
         if number == first:
-            raise ValueError(f"there is nothing to read in {path}: {_why_nothing(path, report, skipped)}")
+            raise ValueError(f"there is nothing to read in {path}: {_why_nothing(path, source, report, skipped)}")
 
 
-def files(source: Source) -> list[Path]:
+def files(source: Records) -> list[Path]:
     """Every file of a source, in the order of reading; none for Hugging Face datasets."""
-    return [file for path in source.paths if _dataset_name(path) is None for file in _files(path)]
+    return [file for path in source.paths if _dataset_name(path) is None for file in _files(path, source)]
 
 
-def fingerprint(source: Source) -> str:
+def address(source: Records) -> dict[str, Any]:
+    """A source by where it is, which stays the same when its files change or are gone."""
+    absolute = [p if _dataset_name(p) is not None else str(Path(p).expanduser().resolve()) for p in source.paths]
+    return {**asdict(source), "paths": absolute}
+
+
+def fingerprint(source: Records) -> str:
     """A hash that changes when the source or one of its files does; datasets go by their name."""
     states = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files(source)]
     datasets = [name for path in source.paths if (name := _dataset_name(path)) is not None]
-    everything = [source.field, source.paragraphs, source.skip_bad, states, datasets]
+    settings = [value for name, value in vars(source).items() if name != "paths"]
+    everything = [*settings, states, datasets]
     return hashlib.sha256(json.dumps(everything).encode()).hexdigest()
 
 
@@ -126,28 +160,32 @@ def _ending(file: Path) -> str:
     return Path(file.name.lower().removesuffix(".gz")).suffix
 
 
-def _files(path: str) -> list[Path]:
+def _files(path: str, source: Records) -> list[Path]:
     place = Path(path).expanduser()
     if not place.exists():
         raise FileNotFoundError(f"no such file or folder: {path}")
     if not place.is_dir():
-        if _ending(place) not in _READERS:
-            raise ValueError(f"{path} has an ending that cannot be read; {_KNOWN_ENDINGS}")
+        if _ending(place) not in source.endings:
+            raise ValueError(f"{path} has an ending that cannot be read; {_known_endings(source)}")
         return [place]
     inside = sorted(file for file in place.rglob("*") if file.is_file() and not file.name.startswith("."))
-    readable = [file for file in inside if _ending(file) in _READERS]
+    readable = [file for file in inside if _ending(file) in source.endings]
     if not readable:
         names = ", ".join(str(file.relative_to(place)) for file in inside[:5]) + (", ..." if len(inside) > 5 else "")
         raise ValueError(
-            f"there is nothing to read in the folder {path}: it has {names or 'no files'}; {_KNOWN_ENDINGS}"
+            f"there is nothing to read in the folder {path}: it has {names or 'no files'}; {_known_endings(source)}"
         )
     return readable
 
 
-def _why_nothing(path: str, report: ReadReport, skipped_before: int) -> str:
+def _known_endings(source: Records) -> str:
+    return f"there are readers for {', '.join(source.endings)}, each also with .gz"
+
+
+def _why_nothing(path: str, source: Records, report: ReadReport, skipped_before: int) -> str:
     if report.skipped > skipped_before:
         return f"every line is bad; the first bad line: {report.first_problem}"
-    if _dataset_name(path) is None and not any(file.stat().st_size for file in _files(path)):
+    if _dataset_name(path) is None and not any(file.stat().st_size for file in _files(path, source)):
         return "it is empty"
     return "it has no text"
 
@@ -156,11 +194,14 @@ def _why_nothing(path: str, report: ReadReport, skipped_before: int) -> str:
 
 
 @dataclass
-class _File:
-    """A file, or a dataset, that is being read."""
+class RecordFile:
+    """A file, or a dataset, that is being read.
+
+    What a record is, its methods ``columns``, ``of_cells`` and ``of_row`` say.
+    """
 
     name: str
-    source: Source
+    source: Any
     report: ReadReport
     line: int = 0
 
@@ -185,35 +226,54 @@ class _File:
                 continue
             yield text.removeprefix("\ufeff") if self.line == 1 else text
 
-    def column(self, names: Sequence[str]) -> str:
-        """The field to read from a table."""
-        chosen = self.source.field or (names[0] if len(names) == 1 else _DEFAULT_FIELD)
-        if chosen not in names:
-            raise ValueError(f"{self.name} has {_no_field(chosen, names)}")
-        return chosen
-
-    def texts(self, value: Any, where: str) -> Iterator[str]:
-        """The value of a field, if it is a text."""
+    def is_text(self, value: Any, where: str, what: str = "text") -> bool:
+        """Whether the value of a field is a text; otherwise the record is bad."""
         if not isinstance(value, str):
             self.bad(
-                f"{where}: the text is {reprlib.repr(value)}, which is no string; leave it out or put it in quotes"
+                f"{where}: the {what} is {reprlib.repr(value)}, which is no string; leave it out or put it in quotes"
             )
         elif _SURROGATE.search(value):
             self.bad(
-                f"{where}: the text has half a surrogate pair (\\ud800 to \\udfff), which is no character; remove it"
+                f"{where}: the {what} has half a surrogate pair (\\ud800 to \\udfff), which is no character; remove it"
             )
         else:
-            yield value
+            return True
+        return False
 
-    def row_texts(self, row: Any, where: str) -> Iterator[str]:
-        """The text of a JSON object."""
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """Which of the columns of a table to read."""
+        raise NotImplementedError
+
+    def of_cells(self, cells: Sequence[Any], where: str) -> Iterator[Any]:
+        """The record, if it is a good one, in the cells of these columns."""
+        raise NotImplementedError
+
+    def of_row(self, row: Any, where: str) -> Iterator[Any]:
+        """The record, if it is a good one, in what should be a JSON object."""
+        raise NotImplementedError
+
+
+class _TextFile(RecordFile):
+    """Each record is a text."""
+
+    def columns(self, names: Sequence[str]) -> list[str]:
+        chosen = self.source.field or (names[0] if len(names) == 1 else _DEFAULT_FIELD)
+        if chosen not in names:
+            raise ValueError(f"{self.name} has {_no_field(chosen, names)}")
+        return [chosen]
+
+    def of_cells(self, cells: Sequence[Any], where: str) -> Iterator[str]:
+        if self.is_text(cells[0], where):
+            yield cells[0]
+
+    def of_row(self, row: Any, where: str) -> Iterator[str]:
         field = self.source.field or _DEFAULT_FIELD
         if not isinstance(row, dict):
             self.bad(f"{where}: a JSON object with the field {field!r} belongs here, not {reprlib.repr(row)}")
         elif field not in row:
             self.bad(f"{where}: {_no_field(field, list(row))}")
         else:
-            yield from self.texts(row[field], where)
+            yield from self.of_cells([row[field]], where)
 
 
 def _no_field(field: str, names: Sequence[str]) -> str:
@@ -235,24 +295,24 @@ class _Counted(io.FileIO):
         return count
 
 
-def _records(path: str, source: Source, report: ReadReport) -> Iterator[str]:
+def _records(path: str, source: Records, report: ReadReport) -> Iterator[Any]:
     name = _dataset_name(path)
     if name is not None:
-        yield from _read_dataset(_File(path, source, report), name)
+        yield from _read_dataset(source.opened(path, report), name)
         return
-    for file in _files(path):
+    for file in _files(path, source):
         with io.BufferedReader(_Counted(file, report), _BUFFER) as raw:
             zipped = file.name.lower().endswith(".gz")
             handle = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=raw), _BUFFER) if zipped else raw)
             try:
-                yield from _READERS[_ending(file)](_File(str(file), source, report), handle)
+                yield from _READERS[_ending(file)](source.opened(str(file), report), handle)
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 raise ValueError(
                     f"{file} is no whole gzip file ({error}): it was cut off or damaged; make or fetch it again"
                 ) from error
 
 
-def _read_txt(file: _File, handle: BinaryIO) -> Iterator[str]:
+def _read_txt(file: RecordFile, handle: BinaryIO) -> Iterator[str]:
     lines = (line.removesuffix("\r") for line in file.lines(handle))
     if not file.source.paragraphs:
         yield from (line for line in lines if line and not line.isspace())
@@ -268,7 +328,7 @@ def _read_txt(file: _File, handle: BinaryIO) -> Iterator[str]:
         yield "\n".join(paragraph)
 
 
-def _read_jsonl(file: _File, handle: BinaryIO) -> Iterator[str]:
+def _read_jsonl(file: RecordFile, handle: BinaryIO) -> Iterator[Any]:
     for line in file.lines(handle):
         if not line.strip():
             continue
@@ -277,13 +337,13 @@ def _read_jsonl(file: _File, handle: BinaryIO) -> Iterator[str]:
         except (ValueError, RecursionError) as error:
             file.bad(f"line {file.line}: malformed JSON ({error}); each line must be one JSON object")
             continue
-        yield from file.row_texts(row, f"line {file.line}")
+        yield from file.of_row(row, f"line {file.line}")
 
 
-def _read_csv(file: _File, handle: BinaryIO) -> Iterator[str]:
+def _read_csv(file: RecordFile, handle: BinaryIO) -> Iterator[Any]:
     csv.field_size_limit(_LONGEST_CSV_FIELD)
     rows = csv.reader((line + "\n" for line in file.lines(handle)), strict=True)
-    column: int | None = None
+    places: list[int] = []
     while True:
         try:
             row = next(rows)
@@ -294,15 +354,15 @@ def _read_csv(file: _File, handle: BinaryIO) -> Iterator[str]:
             continue
         if not row:
             continue
-        if column is None:
-            column = row.index(file.column(row))
-        elif column < len(row):
-            yield row[column]
+        if not places:
+            places = [row.index(name) for name in file.columns(row)]
+        elif max(places) < len(row):
+            yield from file.of_cells([row[place] for place in places], f"line {file.line}")
         else:
             file.bad(f"line {file.line}: the row ends before the field, after {len(row)} of its columns")
 
 
-def _read_parquet(file: _File, handle: BinaryIO) -> Iterator[str]:
+def _read_parquet(file: RecordFile, handle: BinaryIO) -> Iterator[Any]:
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
@@ -312,11 +372,12 @@ def _read_parquet(file: _File, handle: BinaryIO) -> Iterator[str]:
             handle = cast(BinaryIO, unzipped)
         try:
             table = ParquetFile(handle)
-            column = file.column(table.schema_arrow.names)
-            values = (value for batch in table.iter_batches(1000, columns=[column]) for value in batch.column(0))
-            for number, value in enumerate(values, 1):
+            names = file.columns(table.schema_arrow.names)
+            batches = table.iter_batches(1000, columns=names)
+            rows = (row for batch in batches for row in zip(*map(batch.column, names), strict=True))
+            for number, row in enumerate(rows, 1):
                 try:
-                    yield from file.texts(value.as_py(), f"row {number}")
+                    yield from file.of_cells([value.as_py() for value in row], f"row {number}")
                 except UnicodeDecodeError:
                     file.bad(f"row {number}: the text is not UTF-8; save it as UTF-8")
         except (pyarrow.ArrowException, OSError) as error:
@@ -325,7 +386,7 @@ def _read_parquet(file: _File, handle: BinaryIO) -> Iterator[str]:
             ) from error
 
 
-def _read_fasta(file: _File, handle: BinaryIO) -> Iterator[str]:
+def _read_fasta(file: RecordFile, handle: BinaryIO) -> Iterator[str]:
     parts: list[str] | None = None
     for line in map(str.strip, file.lines(handle)):
         if line.startswith(">"):
@@ -340,7 +401,7 @@ def _read_fasta(file: _File, handle: BinaryIO) -> Iterator[str]:
         yield "".join(parts)
 
 
-def _read_dataset(file: _File, name: str) -> Iterator[str]:
+def _read_dataset(file: RecordFile, name: str) -> Iterator[Any]:
     from datasets import load_dataset
 
     name, _, split = name.partition(":")
@@ -355,7 +416,7 @@ def _read_dataset(file: _File, name: str) -> Iterator[str]:
             return
         except Exception as error:
             raise ValueError(_no_dataset(file.name, error)) from error
-        yield from file.row_texts(row, f"row {number}")
+        yield from file.of_row(row, f"row {number}")
 
 
 def _no_dataset(path: str, error: Exception) -> str:
@@ -363,7 +424,7 @@ def _no_dataset(path: str, error: Exception) -> str:
     return f"{path}: {there}the Hugging Face dataset cannot be read ({type(error).__name__}: {error})"
 
 
-_READERS: dict[str, Callable[[_File, BinaryIO], Iterator[str]]] = {
+_READERS: dict[str, Callable[[RecordFile, BinaryIO], Iterator[Any]]] = {
     ".txt": _read_txt,
     ".jsonl": _read_jsonl,
     ".csv": _read_csv,
@@ -371,4 +432,3 @@ _READERS: dict[str, Callable[[_File, BinaryIO], Iterator[str]]] = {
     ".fasta": _read_fasta,
     ".fa": _read_fasta,
 }
-_KNOWN_ENDINGS = f"there are readers for {', '.join(_READERS)}, each also with .gz"

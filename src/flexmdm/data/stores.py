@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from torch import Tensor
 
 from flexmdm.sequences import Ragged
 
+_DTYPES = {"offsets": np.dtype(np.int64), "characters": np.dtype(np.int32), "prompts": np.dtype(np.int32)}
+
 
 class TokenStore:
     """Token sequences end to end, as arrays that may be memory-mapped: only what is asked for is read.
@@ -18,7 +21,8 @@ class TokenStore:
     Args:
         tokens: ``[N]``, unsigned integers.
         offsets: ``[S + 1]``, where each sequence begins in ``tokens``; the last is N.
-        characters: ``[S]``, how many characters of text each sequence is.
+        characters: ``[S]``, how many characters of text each sequence is (if it has a prompt, the rest of it).
+        prompts: ``[S]``, with how many tokens of prompt each sequence begins; ``None`` for none.
 
     >>> store = TokenStore(np.array([5, 6, 7, 8]), np.array([0, 3, 4]), np.array([9, 2]))
     >>> len(store), store.lengths, store.characters
@@ -27,14 +31,17 @@ class TokenStore:
     [[8], [5, 6, 7]]
     """
 
-    def __init__(self, tokens: np.ndarray, offsets: np.ndarray, characters: np.ndarray) -> None:
-        self._tokens, self._offsets, self._characters = tokens, offsets, characters
+    def __init__(
+        self, tokens: np.ndarray, offsets: np.ndarray, characters: np.ndarray, prompts: np.ndarray | None = None
+    ) -> None:
+        self._tokens, self._offsets, self._characters, self._prompts = tokens, offsets, characters, prompts
 
     @classmethod
     def open(cls, folder: Path, name: str, dtype: np.dtype) -> TokenStore:
         """Map what a `StoreWriter` wrote."""
-        dtypes = {"tokens": dtype, "offsets": np.dtype(np.int64), "characters": np.dtype(np.int32)}
-        return cls(*(np.memmap(_part(folder, name, part), dtypes[part], "r") for part in dtypes))
+        dtypes = {"tokens": dtype, **_DTYPES}
+        there = [part for part in dtypes if part != "prompts" or _part(folder, name, part).is_file()]
+        return cls(*(np.memmap(_part(folder, name, part), dtypes[part], "r") for part in there))
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -49,6 +56,13 @@ class TokenStore:
         """``[S]`` int64: characters of the text of each sequence."""
         return torch.from_numpy(self._characters.astype(np.int64))
 
+    @cached_property
+    def prompts(self) -> Tensor:
+        """``[S]`` int64: tokens of the prompt of each sequence."""
+        if self._prompts is None:
+            return torch.zeros_like(self.lengths)
+        return torch.from_numpy(self._prompts.astype(np.int64))
+
     def take(self, index: Tensor) -> Ragged:
         """The sequences ``index`` ``[B]``."""
         lengths = self.lengths[index]
@@ -57,21 +71,66 @@ class TokenStore:
         return Ragged(torch.from_numpy(self._tokens[places.numpy()].astype(np.int64)), lengths)
 
 
+class BalancedStore(TokenStore):
+    """Several stores in equal parts: in one pass each is seen equally often, a small one again and again.
+
+    >>> few, many = (TokenStore(np.arange(n), np.arange(n + 1), np.ones(n)) for n in (1, 3))
+    >>> BalancedStore([few, many]).take(torch.arange(6)).tolist()
+    [[0], [0], [0], [1], [0], [2]]
+    """
+
+    def __init__(self, stores: Sequence[TokenStore]) -> None:
+        self._stores = stores
+
+    def __len__(self) -> int:
+        return len(self._stores) * max(map(len, self._stores))
+
+    def _spread(self, name: str) -> Tensor:
+        size = max(map(len, self._stores))
+        columns = [getattr(store, name)[torch.arange(size) % len(store)] for store in self._stores]
+        return torch.stack(columns, 1).flatten()
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """``[S]`` int64: tokens of each sequence."""
+        return self._spread("lengths")
+
+    @cached_property
+    def characters(self) -> Tensor:
+        """``[S]`` int64: characters of the text of each sequence."""
+        return self._spread("characters")
+
+    @cached_property
+    def prompts(self) -> Tensor:
+        """``[S]`` int64: tokens of the prompt of each sequence."""
+        return self._spread("prompts")
+
+    def take(self, index: Tensor) -> Ragged:
+        """The sequences ``index`` ``[B]``."""
+        whose, row = index % len(self._stores), index // len(self._stores)
+        places = [(whose == number).nonzero().flatten() for number in range(len(self._stores))]
+        parts = [store.take(row[mine] % len(store)) for store, mine in zip(self._stores, places, strict=True)]
+        return Ragged.cat(parts)[torch.cat(places).argsort()]
+
+
 class StoreWriter:
     """Writes what `TokenStore.open` reads."""
 
-    def __init__(self, folder: Path, name: str, dtype: np.dtype) -> None:
-        self._files = {part: _part(folder, name, part).open("wb") for part in ("tokens", "offsets", "characters")}
+    def __init__(self, folder: Path, name: str, dtype: np.dtype, prompts: bool = False) -> None:
+        parts = ("tokens", *_DTYPES) if prompts else ("tokens", "offsets", "characters")
+        self._files = {part: _part(folder, name, part).open("wb") for part in parts}
         self._dtype, self.sequences, self.tokens = dtype, 0, 0
         np.zeros(1, np.int64).tofile(self._files["offsets"])
 
-    def append(self, sequences: list[np.ndarray], characters: list[int]) -> None:
-        """Some more sequences, and how many characters of text each is."""
+    def append(self, sequences: list[np.ndarray], characters: list[int], prompts: list[int] | None = None) -> None:
+        """Some more sequences, how many characters of text each is, and with how many tokens of prompt it begins."""
         if sequences:
             offsets = self.tokens + np.cumsum([len(sequence) for sequence in sequences], dtype=np.int64)
             np.concatenate(sequences).astype(self._dtype).tofile(self._files["tokens"])
             offsets.tofile(self._files["offsets"])
-            np.array(characters, np.int32).tofile(self._files["characters"])
+            np.array(characters, _DTYPES["characters"]).tofile(self._files["characters"])
+            if prompts is not None:
+                np.array(prompts, _DTYPES["prompts"]).tofile(self._files["prompts"])
             self.sequences, self.tokens = self.sequences + len(sequences), int(offsets[-1])
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 KINDS = ("characters", "bytes", "bpe")
 _PRETRAINED = "pretrained"
 _FILE, _KIND_FILE, _KIND = "tokenizer.json", "tokenizer_config.json", "tokenizer_kind"
+_TEMPLATE, _TEMPLATE_FILE = "chat_template", "chat_template.jinja"
+_SPECIAL = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 _LARGEST_BPE = 8192
 _CHARACTERS_PER_MERGE = 128  # a vocabulary of 8192 needs about a million characters
 _BLOCK, _BLOCKS = 250_000, 8  # characters of a long text, and how many such at a time: encodings take much memory
@@ -46,6 +48,7 @@ class TextTokenizer:
     Attributes:
         kind: ``characters``, ``bytes``, ``bpe`` or ``pretrained``.
         size: all ids lie in [0, size).
+        chat: the chat template and the special tokens that it may name; empty if there is none.
 
     >>> tokenizer = TextTokenizer.train("characters", ["abba", "cab"])
     >>> tokenizer.size, tokenizer.encode(["abc", "a"])
@@ -54,11 +57,11 @@ class TextTokenizer:
     'cab'
     """
 
-    def __init__(self, tokenizer: Tokenizer, kind: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, kind: str, chat: dict[str, str] | None = None) -> None:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
-        self._tokenizer, self.kind = tokenizer, kind
+        self._tokenizer, self.kind, self.chat = tokenizer, kind, chat or {}
         self.size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     # Where they come from ---------------------------------------------------------------------------------------------
@@ -107,14 +110,15 @@ class TextTokenizer:
         fast = getattr(tokenizer, "backend_tokenizer", None)
         if fast is None:
             raise ValueError(f"the tokenizer {name_or_path!r} has no {_FILE} (it is a slow one); choose a fast one")
-        return cls(fast, _PRETRAINED)
+        settings = {**getattr(tokenizer, "special_tokens_map", {}), _TEMPLATE: getattr(tokenizer, _TEMPLATE, None)}
+        return cls(fast, _PRETRAINED, _chat(settings))
 
     def save(self, folder: str | Path) -> None:
         """Write tokenizer.json, and the kind next to it; Hugging Face can open the folder too."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _FILE).write_text(self._tokenizer.to_str(), encoding="utf-8")
-        config = {"tokenizer_class": "PreTrainedTokenizerFast", _KIND: self.kind}
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", _KIND: self.kind, **self.chat}
         (folder / _KIND_FILE).write_text(json.dumps(config, indent=1), encoding="utf-8")
 
     @classmethod
@@ -131,11 +135,14 @@ class TextTokenizer:
             raise ValueError(f"{file} is no tokenizer of Hugging Face ({error})") from error
         config = file.with_name(_KIND_FILE)
         settings = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-        return cls(tokenizer, settings.get(_KIND, _PRETRAINED))
+        template = file.with_name(_TEMPLATE_FILE)
+        if template.is_file():
+            settings[_TEMPLATE] = template.read_text(encoding="utf-8")
+        return cls(tokenizer, settings.get(_KIND, _PRETRAINED), _chat(settings))
 
     def to_json(self) -> str:
         """All there is to know of it, as text."""
-        return json.dumps({_KIND: self.kind, "tokenizer": self._tokenizer.to_str()})
+        return json.dumps({_KIND: self.kind, "tokenizer": self._tokenizer.to_str(), **self.chat})
 
     # Text to ids and back ---------------------------------------------------------------------------------------------
 
@@ -180,6 +187,42 @@ class TextTokenizer:
         return np.concatenate(
             [ids for group in iter(lambda: list(islice(blocks, _BLOCKS)), []) for ids in self._encode(group)]
         )
+
+    def write_chat(self, messages: Sequence[dict[str, str]]) -> str:
+        """A conversation up to where the assistant answers, as the chat template writes it.
+
+        Args:
+            messages: each with a ``role`` and a ``content``.
+        """
+        if not self.chat:
+            raise ValueError(
+                "the tokenizer has no chat template: leave the chat format out, "
+                "or name a Hugging Face tokenizer that has one (--tokenizer)"
+            )
+        from jinja2 import TemplateError
+
+        try:
+            return self._chat_writer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        except TemplateError as error:
+            raise ValueError(f"the chat template of the tokenizer refuses a conversation: {error}") from error
+
+    @cached_property
+    def _chat_writer(self) -> Any:
+        from tokenizers import Tokenizer, models
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **self.chat)  # it encodes nothing
+
+    def encode_chats(self, chats: Sequence[str]) -> list[np.ndarray]:
+        """The ids of what `write_chat` wrote, where special tokens are special."""
+        encodings = self._with_special.encode_batch_fast(chats, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
+
+    @cached_property
+    def _with_special(self) -> Tokenizer:
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_str(self._tokenizer.to_str())
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text; bytes that are no UTF-8 become U+FFFD."""
@@ -329,6 +372,20 @@ def _watched(texts: Iterable[str], progress: Callable[[], object] | None) -> Ite
 
 
 # Small things ---------------------------------------------------------------------------------------------------------
+
+
+def _chat(settings: dict[str, Any]) -> dict[str, str]:
+    """What the settings of a Hugging Face tokenizer say of chats; nothing without a template."""
+    template = settings.get(_TEMPLATE)
+    if isinstance(template, list):  # several of them, by name
+        template = {one["name"]: one["template"] for one in template}
+    if isinstance(template, dict):
+        template = template.get("default")
+    if not template:
+        return {}
+    written = {name: settings[name] for name in _SPECIAL if settings.get(name)}
+    special = {name: token["content"] if isinstance(token, dict) else str(token) for name, token in written.items()}
+    return {_TEMPLATE: template, **special}
 
 
 def _unknown(codes: list[int]) -> str:

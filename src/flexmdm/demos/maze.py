@@ -25,8 +25,8 @@ from flexmdm.generation import generate
 from flexmdm.tasks.maze import MazeTask
 from flexmdm.tasks.maze.evaluation import STEPS, Plans, plan
 from flexmdm.training.config import Network, Recipe, RunConfig
+from flexmdm.training.loading import load
 from flexmdm.training.progress import LOG_FILE, read_log
-from flexmdm.training.run import load
 
 NETWORK = Network(hidden=128, layers=3, heads=4, condition=128, dropout=0.0)
 RECIPE = Recipe(

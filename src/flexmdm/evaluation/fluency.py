@@ -76,7 +76,6 @@ class ReferenceLM:
             return []
         return self.tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False).input_ids
 
-    @torch.inference_mode()
     def nats(
         self, texts: Sequence[str], batch_tokens: int = 4096, progress: Callable[[int, int], None] | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -89,8 +88,18 @@ class ReferenceLM:
             batch_tokens: tokens, padding included, that go through the model at a time.
             progress: called with (texts done, texts in all).
         """
+        return self.token_nats(self.encode(texts), batch_tokens, progress)
+
+    @torch.inference_mode()
+    def token_nats(
+        self,
+        token_lists: Sequence[list[int]],
+        batch_tokens: int = 4096,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """`nats` of texts that are encoded already."""
         prefix = [] if self.start is None else [self.start]
-        rows = [prefix + tokens[: self.longest] for tokens in self.encode(texts)]
+        rows = [prefix + tokens[: self.longest] for tokens in token_lists]
         nats = torch.zeros(len(rows), dtype=torch.float64)
         done = sum(len(row) < 2 for row in rows)
         for batch in _batches([len(row) for row in rows], batch_tokens):
@@ -177,13 +186,11 @@ class Perplexity:
 
     Attributes:
         corpus: exp(all nats / all tokens): the one to report.
-        per_text: the mean of the perplexities of the texts, in which a few bad ones weigh heavily.
         kept, dropped: texts that were scored, and texts that were too short for it.
         truncated: texts among the kept that were longer than the context of the model, and cut off there.
     """
 
     corpus: Interval
-    per_text: Interval
     kept: int
     dropped: int
     truncated: int
@@ -212,97 +219,63 @@ def generative_perplexity(
         seed: of the bootstrap.
         progress: called with (texts done, texts in all).
     """
-    lengths = [len(tokens) for tokens in lm.encode(texts)]
-    kept = [text for text, length in zip(texts, lengths, strict=True) if length > min_tokens]
-    nats, tokens = lm.nats(kept, progress=progress)
-    columns = np.stack([nats.numpy(), tokens.numpy()], axis=1)  # [B, 2]
+    kept = [tokens for tokens in lm.encode(texts) if len(tokens) > min_tokens]
+    columns = np.stack([column.numpy() for column in lm.token_nats(kept, progress=progress)], axis=1)  # [B, 2]
     return Perplexity(
         corpus=bootstrap(columns, lambda sums: np.exp(sums[:, 0] / sums[:, 1]), seed),
-        per_text=mean(np.exp(columns[:, 0] / columns[:, 1]), seed),
         kept=len(kept),
         dropped=len(texts) - len(kept),
-        truncated=0 if lm.longest is None else sum(length > lm.longest for length in lengths),
+        truncated=0 if lm.longest is None else sum(len(tokens) > lm.longest for tokens in kept),
     )
 
 
 # Variety --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Variety:
-    """A measure of variety.
+def unigram_entropy(token_lists: Sequence[Sequence[Hashable]], seed: int = 0) -> Interval:
+    """The entropy in nats of how often each token occurs in a text, mean over the texts: low where one repeats itself.
 
-    Attributes:
-        per_text: its mean over the texts, with the 95% interval; texts that it is not defined for are left out.
-        pooled: of all texts together, which depends on how many there are: compare equal numbers. It has no interval,
-            since a resample repeats texts and so is less varied than any sample.
+    A text cannot exceed the log of its length. Without a token it has no entropy, and is left out.
+
+    >>> print(unigram_entropy([[1, 2], [3, 3], []]))
+    0.35 (0.00 - 0.69)
     """
-
-    per_text: Interval
-    pooled: float
+    return mean(np.array([_entropy(tokens) for tokens in token_lists if len(tokens)], dtype=np.float64), seed)
 
 
-def unigram_entropy(token_lists: Sequence[Sequence[Hashable]], seed: int = 0) -> Variety:
-    """The entropy in nats of how often each token occurs in a text: low where a text repeats itself.
-
-    A text cannot exceed the log of its length. Without a token it has no entropy.
-
-    >>> variety = unigram_entropy([[1, 2], [3, 3], []])
-    >>> round(variety.per_text.value, 4), round(variety.pooled, 4)
-    (0.3466, 1.0397)
-    """
-    return _variety([list(tokens) for tokens in token_lists], _entropy, seed)
+def _entropy(tokens: Sequence[Hashable]) -> float:
+    shares = np.array(list(Counter(tokens).values())) / len(tokens)
+    return float(-(shares * np.log(shares)).sum())
 
 
-def distinct_n(token_lists: Sequence[Sequence[Hashable]], n: int, seed: int = 0) -> Variety:
-    """The number of different n-grams over the number of n-grams. No n-gram goes beyond its text.
+def distinct_n(token_lists: Sequence[Sequence[Hashable]], n: int) -> float:
+    """The number of different n-grams over the number of n-grams, of all texts together; NaN if there is none.
 
-    >>> variety = distinct_n([[1, 2, 1, 2], [1, 2, 3], [7]], n=2)
-    >>> round(variety.per_text.value, 4), variety.pooled
-    (0.8333, 0.6)
+    No n-gram goes beyond its text. The more texts, the lower: compare equal numbers. There is no interval, since a
+    resample repeats texts and so is less varied than any sample.
+
+    >>> distinct_n([[1, 2, 1, 2], [1, 2, 3], [7]], n=2)
+    0.6
     """
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}")
-    ngrams = [list(zip(*(tokens[start:] for start in range(n)), strict=False)) for tokens in token_lists]
-    return _variety(ngrams, lambda items: len(set(items)) / len(items), seed)
-
-
-def _variety(item_lists: list[list[Any]], measure: Callable[[list[Any]], float], seed: int) -> Variety:
-    item_lists = [items for items in item_lists if items]
-    everything = [item for items in item_lists for item in items]
-    return Variety(
-        per_text=mean(np.array([measure(items) for items in item_lists], dtype=np.float64), seed),
-        pooled=measure(everything) if everything else math.nan,
-    )
-
-
-def _entropy(items: list[Any]) -> float:
-    shares = np.array(list(Counter(items).values())) / len(items)
-    return float(-(shares * np.log(shares)).sum())
+    ngrams = [ngram for tokens in token_lists for ngram in zip(*(tokens[start:] for start in range(n)), strict=False)]
+    return len(set(ngrams)) / len(ngrams) if ngrams else math.nan
 
 
 # A scale for likelihoods ----------------------------------------------------------------------------------------------
 
 
-def xz_bits_per_character(train_text_sample: str, texts: Sequence[str]) -> float:
+def xz_bits_per_character(texts: Sequence[str]) -> float:
     """What ``xz -9e`` needs for the texts, one after the other: a scale for the bits per character of a model.
 
     The newline after each text is paid for but not counted as a character: a model, too, pays for the end of its text.
 
-    Args:
-        train_text_sample: text that xz may look back to; its own bits are subtracted. ``""``: xz starts from nothing.
-        texts: held-out texts.
-
-    >>> 0 < xz_bits_per_character("", ["the cat sat on the mat"] * 1000) < 0.1
+    >>> 0 < xz_bits_per_character(["the cat sat on the mat"] * 1000) < 0.1
     True
     """
     characters = sum(map(len, texts))
     if not characters:
         raise ValueError("bits per character need at least one character, and the texts have none")
-    held_out = "".join(text + "\n" for text in texts)
-    extra = _xz(train_text_sample + held_out) - (_xz(train_text_sample) if train_text_sample else 0)
-    return 8 * extra / characters
-
-
-def _xz(text: str) -> int:
-    return len(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+    together = "".join(text + "\n" for text in texts).encode()
+    return 8 * len(lzma.compress(together, preset=9 | lzma.PRESET_EXTREME)) / characters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,17 +50,6 @@ def bootstrap(columns: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray]
     ]
     low, high = np.quantile(statistic(np.concatenate(sums)), [0.025, 0.975])
     return Interval(float(statistic(columns.sum(0, keepdims=True))[0]), float(low), float(high))
-
-
-def paired(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Interval:
-    """The mean of first - second over the same texts: what they have in common drops out of the interval.
-
-    >>> print(paired([10.0, 200.0, 50.0], [9.0, 199.0, 49.0]))
-    1.00 (1.00 - 1.00)
-    """
-    if len(first) != len(second):
-        raise ValueError(f"a paired difference is over the same texts, got {len(first)} and {len(second)} numbers")
-    return mean(np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64), seed)
 
 
 def mean(values: np.ndarray, seed: int = 0) -> Interval:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -96,31 +95,6 @@ def length_floor(held_out: Lengths, num: int, seed: int = 0, resamples: int = 10
     law, rng = np.bincount(lengths) / len(lengths), np.random.default_rng(seed)
     difference = _resampled(law, num, resamples, rng) - _resampled(law, len(lengths), resamples, rng)
     return float(np.abs(difference).sum(1).mean())
-
-
-def length_figure(generated: Mapping[str, Lengths], held_out: Lengths, path: Path) -> None:
-    """Draw the lengths of held-out sequences as a grey area and those of each model as a line; save it as ``path``."""
-    from matplotlib.figure import Figure
-
-    from flexmdm.evaluation.charts import COLOURS, INK, SOFT, save_figure
-
-    edges, shares = length_histogram({**generated, "held-out": held_out})
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained", facecolor="white")
-    axes = figure.add_subplot()
-    held_out_mean = np.asarray(held_out).mean()
-    axes.stairs(shares["held-out"], edges, fill=True, color="#d5dae0", label=f"held-out, mean {held_out_mean:.0f}")
-    for number, (label, lengths) in enumerate(generated.items()):
-        name, colour = f"{label}, mean {np.asarray(lengths).mean():.0f}", COLOURS[number % len(COLOURS)]
-        axes.stairs(shares[label], edges, baseline=None, color=colour, linewidth=1.8, label=name)
-    axes.set_xlim(edges[0], edges[-1])
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("length in tokens", color=SOFT)
-    axes.set_ylabel("share per token of length", color=SOFT)
-    axes.tick_params(colors=SOFT, length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color("#b8c1cc")
-    axes.legend(frameon=False, labelcolor=INK)
-    save_figure(figure, [path])
 
 
 def length_histogram(samples: Mapping[str, Lengths]) -> tuple[np.ndarray, dict[str, np.ndarray]]:

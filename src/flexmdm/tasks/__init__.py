@@ -62,4 +62,8 @@ def task_of(stored: dict[str, Any], folder: Path | None = None) -> Any:
         from flexmdm.tasks.text import TextTask
 
         return TextTask.from_dict(stored, folder)
-    raise ValueError(f"unknown task {stored.get('name')!r}; the known ones are maze and text")
+    if stored.get("name") == "sft":
+        from flexmdm.tasks.sft import SFTTask
+
+        return SFTTask.from_dict(stored, folder)
+    raise ValueError(f"unknown task {stored.get('name')!r}; the known ones are maze, text and sft")

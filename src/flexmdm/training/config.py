@@ -40,7 +40,7 @@ class Network:
     mask_id: int | None = None
     groups: int = 4
     lora_rank: int = 0
-    lora_alpha: float = 128.0
+    lora_alpha: int = 128
     lora_dropout: float = 0.1
 
     def __post_init__(self) -> None:

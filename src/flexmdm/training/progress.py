@@ -61,10 +61,12 @@ class LiveProgress(TrainerCallback):
             )
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
+        terms = f" (unmasking {metrics['eval_unmasking']:.3f}, insertion {metrics['eval_insertion']:.3f})"
+        bits = {words: (metrics[n], metrics[f"{n}_standard_error"]) for n, words in _BITS.items() if n in metrics}
         self.bar.console.print(
-            f"{self.title} step {state.global_step}: held-out loss {metrics['eval_loss']:.3f} "
-            f"(unmasking {metrics['eval_unmasking']:.3f}, insertion {metrics['eval_insertion']:.3f})"
-            + "".join(f", {metrics[name]:.3f} {words}" for name, words in _BITS.items() if name in metrics)
+            f"{self.title} step {state.global_step}: held-out loss {metrics['eval_loss']:.3f}"
+            + (terms if metrics["eval_insertion"] else "")  # MDM has no insertions
+            + "".join(f", {value:.3f} ± {error:.3f} {words}" for words, (value, error) in bits.items())
         )
 
     def on_train_end(self, *_: Any, **__: Any) -> None:

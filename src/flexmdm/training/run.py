@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import resource
 import time
-import warnings
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +16,6 @@ from accelerate.utils import broadcast_object_list
 from rich.console import Console
 from rich.markup import escape
 from transformers import TrainerCallback
-from transformers.utils import logging as transformers_logging
 
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
 from flexmdm.interpolants import FlexMDMInterpolant
@@ -27,14 +23,12 @@ from flexmdm.tasks import task_of
 from flexmdm.training.checkpoints import checkpoints, latest, step_of, was_finished
 from flexmdm.training.collation import Collator
 from flexmdm.training.config import RUN_FILE, Network, RunConfig
-from flexmdm.training.ema import EMA
+from flexmdm.training.loading import WEIGHTS_FILE, load, quiet_transformers
 from flexmdm.training.optimizers import make_optimizer
 from flexmdm.training.progress import LOG_FILE, FileLog, Interruption, LiveProgress, TimeLimit, draw_curves, read_log
 from flexmdm.training.trainer import FlexMDMTrainer, runs_on_cpu
 
 CURVES_FILE = "loss.png"
-WEIGHTS_FILE = "model.safetensors"
-PRETRAINED = Path(__file__).parents[1] / "pretrained"
 
 
 def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
@@ -43,7 +37,7 @@ def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
     torch.manual_seed(config.recipe.seed)
     interpolant = FlexMDMInterpolant.from_dict(config.interpolant)
     inserts = config.task["model"] == "flexmdm"
-    common = {
+    common: dict[str, Any] = {
         "insertions": inserts,
         "expected_gap": _expected_gap(task, interpolant) if inserts else 1.0,
         "interpolant": config.interpolant,
@@ -76,12 +70,12 @@ def _from_base(network: Network, task: Any, common: dict[str, Any]) -> FlexMDMMo
     from flexmdm.backbones.bases import retrofit
 
     dtype = torch.bfloat16 if network.lora and network.base_dtype == "bfloat16" else torch.float32
-    options = {"dtype": dtype, "mask_id": network.mask_id, "four_bit": network.base_dtype == "4-bit"}
+    options: dict[str, Any] = {"dtype": dtype, "mask_id": network.mask_id, "four_bit": network.base_dtype == "4-bit"}
     model = retrofit(network.base or "", groups=network.groups, lora=network.lora, **options, **common)
     if task.vocab_size > model.config.vocab_size:
         raise ValueError(
             f"the tokenizer has {task.vocab_size:,} tokens and {network.base} knows {model.config.vocab_size:,}: "
-            f"use the tokenizer that belongs to it (--tokenizer {network.base})"
+            f"use the tokenizer that belongs to it (--tokenizer {network.base}); an mdm also needs a pad_id of its own"
         )
     return model
 
@@ -195,48 +189,18 @@ def _keep_weights(model: FlexMDMModel, folder: Path, weights: dict[str, torch.Te
     draft.rmdir()
 
 
-def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
-    """The task and the trained model of a run: its averaged weights, or those of its latest whole checkpoint."""
-    quiet_transformers()
-    source = folder
-    if not (folder / WEIGHTS_FILE).is_file():
-        RunConfig.read(folder)  # says so if this is no run
-        checkpoint = latest(folder, warnings.warn)
-        if checkpoint is None:
-            raise ValueError(f"{folder} has no weights yet: train it first, or go on with flexmdm train --resume")
-        source = checkpoint
-    elif not (folder / "config.json").is_file():
-        raise ValueError(f"{folder} is not a run: it has no config.json beside its weights")
-    model = model_of(source)
-    if source != folder:
-        average = EMA(model, decay=0.0)
-        average.load(source)
-        average.apply()
-    if model.config.task is None:
-        raise ValueError(f"{folder} holds a model that was not trained on a task of flexmdm")
-    return task_of(model.config.task, folder), model.to(device or "cpu").eval()
+def keep_merged(run: Path, out: Path) -> None:
+    """Write a run with adapters as one that needs neither them nor its base."""
+    if out.exists() and any(out.iterdir()):
+        raise ValueError(f"{out} is not empty: choose another --out")
+    from flexmdm.backbones.retrofit import RetrofitModel
 
-
-def model_of(folder: Path) -> FlexMDMModel:
-    """The model in a folder, of whichever kind it is."""
-    config = json.loads((folder / "config.json").read_text())
-    if config.get("model_type") != FlexMDMConfig.model_type:
-        from flexmdm.backbones.retrofit import RetrofitModel
-
-        return RetrofitModel.from_pretrained(folder, dtype=torch.float32)
-    return FlexMDMModel.from_pretrained(folder, dtype=torch.float32)
-
-
-def load_named(folder: Path | None, pretrained: str | None, device: str | None = None) -> tuple[Any, FlexMDMModel]:
-    """A run by its folder, or weights that come with the package by their name."""
-    if folder is not None and pretrained is None:
-        return load(folder, device)
-    if folder is not None or pretrained is None:
-        raise ValueError("give the folder of a run, or --pretrained NAME for weights that come with flexmdm")
-    if not (PRETRAINED / pretrained / WEIGHTS_FILE).is_file():
-        known = sorted(f.parent.name for f in PRETRAINED.glob(f"*/{WEIGHTS_FILE}"))
-        raise ValueError(f"there are no weights named {pretrained!r}; there are: {', '.join(known) or 'none'}")
-    return load(PRETRAINED / pretrained, device)
+    task, model = load(run)
+    if not isinstance(model, RetrofitModel) or model.config.lora is None:
+        raise ValueError(f"{run} has no adapters to merge")
+    out.mkdir(parents=True, exist_ok=True)
+    _keep_weights(model.merged(), out, None)
+    task.save(out)
 
 
 def dry_run(config: RunConfig, device: str | None = None, console: Console | None = None) -> None:
@@ -349,10 +313,3 @@ def _describe(config: RunConfig, task: Any, model: FlexMDMModel, console: Consol
         f"{len(task.validation):,} held-out sequences, {recipe.steps:,} steps of "
         f"{recipe.batch_size * recipe.accumulation} sequences"
     )
-
-
-def quiet_transformers() -> None:
-    """No bars and no advice from the libraries: a run has its own."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()

@@ -6,19 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_optimizer_state_dict,
-    set_optimizer_state_dict,
-)
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
-
-_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 def shard(network: nn.Module) -> None:
     """Cut the weights of a network over all processes, one block at a time."""
+    from torch.distributed.fsdp import fully_shard
+
     for block in network.get_submodule("blocks").children():
         fully_shard(block)
     fully_shard(network)
@@ -43,9 +37,13 @@ def here(value: Tensor) -> Tensor:
 
 def whole_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """The state of an optimizer of sharded weights; every process must ask for it."""
-    return get_optimizer_state_dict(model, optimizer, options=_WHOLE)
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+
+    return get_optimizer_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
 
 
 def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Give an optimizer what `whole_optimizer` gave, on any number of processes."""
-    set_optimizer_state_dict(model, optimizer, state, options=_WHOLE)
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+
+    set_optimizer_state_dict(model, optimizer, state, options=StateDictOptions(full_state_dict=True))

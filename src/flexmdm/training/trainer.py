@@ -260,18 +260,19 @@ class FlexMDMTrainer(Trainer):
         state = whole_optimizer(self.model, self._bare_optimizer)
         if self.args.should_save:
             torch.save(state, Path(output_dir) / _OPTIMIZER)
-            torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / _SCHEDULER)
+            torch.save(cast(Any, self.lr_scheduler).state_dict(), Path(output_dir) / _SCHEDULER)
         return None
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if not self._sharded or checkpoint is None:
             return super()._load_optimizer_and_scheduler(checkpoint)
         load_optimizer(self.model, self._bare_optimizer, torch.load(Path(checkpoint) / _OPTIMIZER, weights_only=True))
-        self.lr_scheduler.load_state_dict(torch.load(Path(checkpoint) / _SCHEDULER, weights_only=True))
+        schedule = torch.load(Path(checkpoint) / _SCHEDULER, weights_only=True)
+        cast(Any, self.lr_scheduler).load_state_dict(schedule)
         return None
 
     @property
-    def _bare_optimizer(self) -> torch.optim.Optimizer:
+    def _bare_optimizer(self) -> Any:
         return getattr(self.optimizer, "optimizer", self.optimizer)  # accelerate wraps it
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:

@@ -12,7 +12,8 @@ from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.tasks import task_of
 from flexmdm.tasks.maze import MazeTask
 from flexmdm.training.config import Network, Recipe, RunConfig
-from flexmdm.training.run import load, train
+from flexmdm.training.loading import load
+from flexmdm.training.run import train
 
 SMALL = {"size": 9, "pairs": 120, "paths_per_pair": 3, "subgoals": (2, 5), "held_out": 0.2}
 FLEX, MDM = MazeTask(**SMALL), MazeTask(**SMALL, model="mdm")

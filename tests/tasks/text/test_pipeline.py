@@ -1,4 +1,6 @@
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -108,6 +110,19 @@ def test_a_text_that_leaves_no_room_is_refused(make_pipeline):
         pipeline.infill("The dog___ s")
     with pytest.raises(ValueError, match="leaves no room"):
         pipeline.infill("The ___", minimum=5)
+
+
+def test_all_bad_texts_of_a_list_are_named(make_pipeline):
+    with pytest.raises(ValueError, match="text 2: there is no gap in 'cat'.*; bad too: text 4"):
+        make_pipeline().infill(["a___", "cat", "___b", "dog"])
+    with pytest.raises(ValueError, match="text 1: 1 character.*'§'.*; bad too: text 3"):
+        make_pipeline().complete(["§", "a", "§"])
+
+
+def test_a_bad_request_does_not_wait_for_heavy_libraries():
+    code = "import sys, flexmdm.tasks.text.pipeline; print(*{name.split('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"transformers", "datasets", "matplotlib", "scipy"} & set(loaded)
 
 
 def test_unknown_characters_are_named(make_pipeline):

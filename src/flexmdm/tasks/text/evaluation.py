@@ -21,8 +21,9 @@ from flexmdm.evaluation.fluency import (
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.evaluation.textreport import LikelihoodScore, TextScore
+from flexmdm.tasks.generating import STEPS
 from flexmdm.tasks.text.likelihoods import bits
-from flexmdm.tasks.text.pipeline import STEPS, TextPipeline
+from flexmdm.tasks.text.pipeline import TextPipeline
 from flexmdm.tasks.text.report import fill_with_bar
 
 _OPENING = 32
@@ -57,8 +58,8 @@ class Judge:
         sampler: str,
         steps: int,
         temperature: float = 1.0,
-        evaluations: float = 0.0,
-        seconds: float = 0.0,
+        evaluations: float = float("nan"),
+        seconds: float = float("nan"),
     ) -> TextScore:
         """The score of texts, whoever wrote them."""
         fidelity = length_fidelity([len(t) for t in tokens], [len(t) for t in self.tokens])
@@ -76,13 +77,13 @@ class Judge:
             length_ks=Interval(fidelity.ks, fidelity.ks_low, fidelity.ks_high),
             generative_perplexity=perplexity,
             kept=kept,
-            entropy=unigram_entropy(tokens).per_text,
-            distinct_1=distinct_n(tokens, 1).pooled,
-            distinct_2=distinct_n(tokens, 2).pooled,
-            distinct_3=distinct_n(tokens, 3).pooled,
+            entropy=unigram_entropy(tokens),
+            distinct_1=distinct_n(tokens, 1),
+            distinct_2=distinct_n(tokens, 2),
+            distinct_3=distinct_n(tokens, 3),
             evaluations=evaluations,
             seconds=seconds,
-            opening_entropy=unigram_entropy([t[:_OPENING] for t in tokens if len(t) >= _OPENING]).per_text,
+            opening_entropy=unigram_entropy([t[:_OPENING] for t in tokens if len(t) >= _OPENING]),
             samples=list(texts[:20]),
             lengths=[len(t) for t in tokens],
         )
@@ -93,7 +94,7 @@ class Judge:
 
     def xz(self) -> float:
         """Bits per character of xz on the held-out texts."""
-        return xz_bits_per_character("", self.texts)
+        return xz_bits_per_character(self.texts)
 
 
 def _perplexity(lm: ReferenceLM, texts: Sequence[str]) -> Perplexity:

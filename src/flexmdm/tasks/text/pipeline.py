@@ -7,16 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.canvas import Prompt
-from flexmdm.generation import Event, Progress, generate
+from flexmdm.generation import Event, Progress
+from flexmdm.tasks.generating import generated
 from flexmdm.tasks.text.task import TextTask
 
+if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
+    from flexmdm.backbones.model import FlexMDMModel
+
 GAP_MARKER = "___"
-STEPS = 64
-BATCH = 64
+_NAMED = 10  # bad texts in one error
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class TextPipeline:
     @classmethod
     def from_pretrained(cls, run: str | Path, device: str | None = None) -> TextPipeline:
         """The folder of a run, or the name of weights that come with the package (such as ``text``)."""
-        from flexmdm.training.run import PRETRAINED, load, load_named
+        from flexmdm.training.loading import PRETRAINED, load, load_named
 
         bundled = not Path(run).exists() and (PRETRAINED / str(run)).is_dir()
         task, model = load_named(None, str(run), device) if bundled else load(Path(run), device)
@@ -77,7 +79,8 @@ class TextPipeline:
     def infill(self, text: str | Sequence[str], num: int = 1, gap_marker: str = GAP_MARKER, **options: Any) -> Any:
         """Fill every ``gap_marker``: a string for a string, a list for a list or if ``num`` is more than 1."""
         texts = [text] if isinstance(text, str) else list(text)
-        answers = [answer.text for answer in self.fill([pieces_of(one, gap_marker) for one in texts], num, **options)]
+        pieces = of_each(texts, lambda one: pieces_of(one, gap_marker))
+        answers = [answer.text for answer in self.fill(pieces, num, **options)]
         return answers[0] if isinstance(text, str) and num == 1 else answers
 
     def fill(
@@ -88,6 +91,7 @@ class TextPipeline:
         maximum: int | None = None,
         trace: bool = False,
         seed: int = 0,
+        names: Sequence[str] = (),
         callback: Callable[[int, Progress], None] | None = None,
         **options: Any,
     ) -> list[Filled]:
@@ -99,41 +103,19 @@ class TextPipeline:
             minimum, maximum: tokens per gap.
             trace: keep the events.
             seed: of generation.
+            names: what an error calls each text, such as its line; by default text 1, text 2 and so on.
             callback: called with (answers already complete, `flexmdm.generation.Progress`) after every step.
             options: of `flexmdm.generate`.
         """
-        for number, pieces in enumerate(texts):
-            if len(pieces) < 2:
-                raise ValueError(f"text {number + 1} has no gap: {pieces[0]!r}" if pieces else "a text has pieces")
-            if "" in pieces[1:-1]:
-                raise ValueError(f"text {number + 1} has two gaps side by side, which are one: {'___'.join(pieces)!r}")
-        tokens = [self._encode(pieces) for pieces in texts]
-        prompts = [self.task.prompt(pieces, minimum, maximum) for pieces in tokens]
-        options = {"sampler": "spaced" if self.task.model == "flexmdm" else "tau", "steps": STEPS, **options}
-        if self.task.model == "flexmdm":
-            most = self.task.max_length
-            options["max_length"] = min(options.get("max_length") or most, most)
-        jobs = [number for number in range(len(prompts)) for _ in range(num)]
-        denoiser, answers = self.model.denoiser(), []
-        for start in range(0, len(jobs), BATCH):
-            part = jobs[start : start + BATCH]
-            out = generate(
-                denoiser,
-                prompts=[prompts[number] for number in part],
-                seed=seed,
-                first_sequence=start,
-                trace=trace,
-                callback=None if callback is None else lambda progress, done=start: callback(done, progress),
-                **options,
-            )
-            for row, number in enumerate(part):
-                found = fillings(out.sequences[row], out.given[row], prompts[number], tokens[number])
-                gaps = self._decode(texts[number], found)
-                text = "".join(piece + gap for piece, gap in zip(texts[number], (*gaps, ""), strict=True))
-                events = tuple(out.trace[row]) if out.trace is not None else ()
-                tokens_of_all = tuple(self.task.clean(out.sequences[row]))
-                measured = out.evaluations[row], out.hit_max_length[row]
-                answers.append(Filled(text, gaps, tokens_of_all, *measured, prompts[number], events))
+        tokens = of_each(texts, self._encode, names)
+        prompts = of_each(tokens, lambda pieces: self.task.prompt(pieces, minimum, maximum), names)
+        answers = []
+        for one in generated(self.task, self.model, prompts, num, trace, seed, callback=callback, **options):
+            pieces, prompt = texts[one.prompt], prompts[one.prompt]
+            gaps = self._decode(pieces, fillings(one.sequence, one.given, prompt, tokens[one.prompt]))
+            text = "".join(piece + gap for piece, gap in zip(pieces, (*gaps, ""), strict=True))
+            measured = one.evaluations, one.hit_max_length
+            answers.append(Filled(text, gaps, tuple(self.task.clean(one.sequence)), *measured, prompt, one.events))
         return answers
 
     @property
@@ -142,6 +124,10 @@ class TextPipeline:
         return self.task.text.kind not in ("characters", "bytes")
 
     def _encode(self, pieces: Sequence[str]) -> list[list[int]]:
+        if len(pieces) < 2:
+            raise ValueError(f"there is no gap in {''.join(pieces)!r}")
+        if "" in pieces[1:-1]:
+            raise ValueError(f"two gaps side by side are one: {GAP_MARKER.join(pieces)!r}")
         return self.task.text.encode([*map(self._without_last_space, pieces[:-1]), pieces[-1]])
 
     def _without_last_space(self, piece: str) -> str:
@@ -167,6 +153,27 @@ def pieces_of(text: str, gap_marker: str = GAP_MARKER) -> list[str]:
     if len(pieces) == 1:
         raise ValueError(f"there is no gap in {text!r}: write {gap_marker} where something is to be found")
     return pieces
+
+
+def of_each(texts: Sequence[Any], make: Callable[[Any], Any], names: Sequence[str] = ()) -> list[Any]:
+    """What ``make`` makes of every text; if it refuses some, one error that names them all.
+
+    >>> of_each(["1", "one", "2", "two"], int)
+    Traceback (most recent call last):
+    ValueError: text 2: invalid literal for int() with base 10: 'one'; bad too: text 4
+    """
+    made, problems = [], {}
+    names = names or ([""] if len(texts) == 1 else [f"text {number}" for number in range(1, len(texts) + 1)])
+    for name, text in zip(names, texts, strict=True):
+        try:
+            made.append(make(text))
+        except ValueError as error:
+            problems[name] = f"{name}: {error}" if name else str(error)
+    if problems:
+        first, *others = problems
+        more = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else "")
+        raise ValueError(problems[first] + (f"; bad too: {more}" if more else ""))
+    return made
 
 
 def fillings(

@@ -3,33 +3,49 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from flexmdm.canvas import Prompt
+from flexmdm.generation import Event
 from flexmdm.generation.film import Frame, frames_of, thin_out
-from flexmdm.tasks.text.pipeline import Filled
-from flexmdm.tasks.text.task import TextTask
+from flexmdm.tasks.prepared import PreparedTask
 
 _SECONDS, _LINES = 6.0, 12  # of a film, and of its strip where nothing moves
 
 
-def play(task: TextTask, answer: Filled, console: Console | None = None) -> None:
-    """Show how an answer came about (it must have a trace): as a film, or as a strip if this is no terminal."""
+class Traced(Protocol):
+    """An answer that knows how it came about."""
+
+    @property
+    def prompt(self) -> Prompt: ...
+
+    @property
+    def events(self) -> Sequence[Event]: ...
+
+
+def play(task: PreparedTask, answer: Traced, console: Console | None = None) -> None:
+    """Show how an answer came about (it must have a trace): as a film, or as a strip if this is no terminal.
+
+    What it came to is not shown: the film goes when it is over, and the strip ends before it.
+    """
     console = console or Console()
     frames = frames_of(answer.events, answer.prompt.tokens)
     if not console.is_terminal:
-        for frame in thin_out(frames, _LINES):
+        for frame in thin_out(frames, _LINES)[:-1]:
             console.print(picture(task, frame, answer), highlight=False)
         return
-    with Live(console=console, auto_refresh=False) as live:
+    with Live(console=console, auto_refresh=False, transient=True) as live:
         for frame in frames:
             live.update(picture(task, frame, answer), refresh=True)
             time.sleep(_SECONDS / max(len(frames), 12))
 
 
-def picture(task: TextTask, frame: Frame, answer: Filled) -> Text:
+def picture(task: PreparedTask, frame: Frame, answer: Traced) -> Text:
     """One frame: given text dim, masks as grey dots, what was found plain, and the newest green."""
     given, fixed = len(answer.prompt.tokens), answer.prompt.tokens
     text = Text(f"{frame.alpha:4.2f} ", style="dim")

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.tasks.generating import progress_bar
 from flexmdm.tasks.text.pipeline import Filled, TextPipeline
 from flexmdm.tasks.text.playback import play
 from flexmdm.tasks.text.task import TextTask
@@ -174,20 +174,7 @@ def fill_with_bar(
     pipeline: TextPipeline, texts: Sequence[Sequence[str]], num: int, what: str = "writing", **options: Any
 ) -> list[Filled]:
     """`TextPipeline.fill` with a progress bar on standard error."""
-    total = len(texts) * num
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task(what, total=total)
-
-        def show(done: int, step: Any) -> None:
-            under_way = float(step.alpha.sum()) if len(step.alpha) else 0.0
-            progress.update(bar, completed=min(done + step.finished + 0.9 * under_way, total))
-
+    with progress_bar(len(texts) * num, what) as show:
         return pipeline.fill(texts, num, callback=show, **options)
 
 

@@ -1,0 +1,185 @@
+"""`flexmdm retrofit`: a pretrained masked diffusion model learns to insert."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flexmdm.cli import shared
+
+if TYPE_CHECKING:
+    from flexmdm.training.config import RunConfig
+
+EXAMPLES = """
+**Examples**
+
+* `flexmdm retrofit llada-8b --dry-run`: what the paper's retrofit trains, and what memory it takes
+
+* `flexmdm retrofit GSAI-ML/LLaDA-8B-Base --data hf:OWNER/WEB hf:OWNER/MATH --out runs/llada-flex`: a base from the Hub
+
+* `torchrun --nproc-per-node 8 $(which flexmdm) retrofit BASE --config configs/llada8b.toml --out RUN`: on eight GPUs
+
+* `flexmdm retrofit runs/mdm --data paragraphs.txt --lora-rank 0 --steps 1000 --out runs/flex`: an MDM of your own
+
+* `flexmdm retrofit runs/llada-flex --merge --out merged`: adapters into the weights, which then stand alone
+"""
+
+_SHAPE = "llada-8b"
+_GPUS = (1, 8, 16)
+
+
+def retrofit(
+    base: Annotated[
+        str | None,
+        typer.Argument(help="The MDM: a folder, a name on the Hub, a run; llada-8b is the shape alone, for --dry-run."),
+    ] = None,
+    more: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="Corpora to learn from, as `flexmdm train` takes them, in equal parts.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.", file_okay=False)] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A TOML file with [task], [network], [recipe].", exists=True, dir_okay=False)
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the latest whole checkpoint of --out.")] = False,
+    merge: Annotated[bool, typer.Option("--merge", help="Write the run BASE without adapters to --out.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be trained, and stop.")] = False,
+    lora_rank: Annotated[
+        int | None, typer.Option(min=0, help="Rank of the adapters; 0 trains all weights. [default: 128]")
+    ] = None,
+    groups: Annotated[
+        int | None, typer.Option(min=1, help="Groups of layers with an AdaLN of their own. [default: 4]")
+    ] = None,
+    mask_id: Annotated[int | None, typer.Option(min=0, help="The mask token, if BASE does not say it.")] = None,
+    four_bit: Annotated[
+        bool, typer.Option("--four-bit", help="Frozen weights in 4 bits; needs bitsandbytes and a GPU.")
+    ] = False,
+    field: Annotated[str | None, typer.Option(help="The field or column to read. [default: text]")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Of the data. [default: BASE's]")] = None,
+    max_length: Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence at most. [default: 1024]")] = None,
+    held_out: Annotated[
+        str | None, typer.Option(help="Share of the documents to hold out, or a file. [default: 0.05]")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps. [default: 200,000]")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="Train for about so long instead.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences per pass (and device).")] = None,
+    accumulation: Annotated[int | None, typer.Option(min=1, help="Passes per optimizer step.")] = None,
+    learning_rate: Annotated[float | None, typer.Option("--learning-rate", "--lr", help="At its highest.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="adamw, or muon.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="restarts, cosine, constant or trapezoid.")] = None,
+    save_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None,
+    eval_every: Annotated[int | None, typer.Option(min=1, help="Steps between evaluations.")] = None,
+    shard: Annotated[bool | None, typer.Option("--shard", help="Cut the weights over the processes (FSDP).")] = None,
+    json: shared.Json = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all randomness.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps. [default: what there is]")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Of the frozen weights and of computation: float32 or bfloat16.")
+    ] = None,
+) -> None:
+    """Turn a pretrained masked diffusion model into a FlexMDM and train what that adds to it."""
+    from flexmdm.training.config import RunConfig, override, read_config_file
+
+    if out is None and not dry_run:
+        raise typer.BadParameter("say where the run goes: --out runs/NAME")
+    if merge:
+        return _merge(Path(base or ""), Path(out or ""))
+    if resume:
+        run = RunConfig.read(Path(out or ""))
+    else:
+        stored = read_config_file(config) if config else _paper()
+        stored["network"] = {**stored.get("network", {}), **({"base": base} if base else {})}
+        if not stored["network"].get("base"):
+            raise ValueError("which model is to be retrofitted? Give BASE, or network.base in the --config")
+        run = RunConfig.from_dict({**stored, "task": {"name": "text", **stored.get("task", {})}})
+    precision = "4-bit" if four_bit else dtype
+    network = {"lora_rank": lora_rank, "groups": groups, "mask_id": mask_id, "base_dtype": precision}
+    recipe = {
+        "steps": steps, "batch_size": batch_size, "accumulation": accumulation, "learning_rate": learning_rate,
+        "optimizer": optimizer, "schedule": schedule, "save_every": save_every, "eval_every": eval_every,
+        "shard": shard, "seed": seed, "dtype": dtype,
+    }  # fmt: skip
+    run = RunConfig(run.task, override(run.network, network), override(run.recipe, recipe), run.interpolant)
+    if dry_run:
+        return _dry_run(run, json)
+    if run.network.base == _SHAPE:
+        raise ValueError(f"{_SHAPE} is a shape without weights, for --dry-run: give a folder or a name on the Hub")
+    from flexmdm.backbones.bases import stored_config
+    from flexmdm.cli.train import share_or_file
+    from flexmdm.tasks import task_of
+    from flexmdm.training import run as running
+
+    stored_config(run.network.base or "")  # says at once if there is no such model
+    task = {"balanced": True, "tokenizer": run.network.base, "max_length": 1024, **run.task}
+    corpora = [*(data or []), *(more or [])] or None
+    named = {
+        "data": corpora,
+        "field": field,
+        "tokenizer": tokenizer,
+        "max_length": max_length,
+        **share_or_file(held_out),
+    }
+    task |= {key: value for key, value in named.items() if value is not None}
+    run = RunConfig(task_of(task).to_dict(), run.network, run.recipe, run.interpolant)
+    running.train(run, Path(out or ""), resume, minutes, device)
+    return None
+
+
+def _paper() -> dict[str, Any]:
+    """The paper's transfer recipe; one pass of a GPU has four sequences, so that sixteen have its batch of 64."""
+    return {
+        "network": {"lora_rank": 128, "lora_alpha": 128, "lora_dropout": 0.1, "groups": 4},
+        "recipe": {
+            "steps": 200_000, "batch_size": 4, "learning_rate": 1e-4, "weight_decay": 0.1, "beta2": 0.999,
+            "schedule": "restarts", "warmup": 1000, "ema": 0.9999, "eval_every": 2000, "save_every": 1000,
+            "gradient_checkpointing": True,
+        },
+    }  # fmt: skip
+
+
+def _merge(run: Path, out: Path) -> None:
+    from flexmdm.training.run import keep_merged
+
+    keep_merged(run, out)
+    typer.echo(f"{out} stands alone: its weights hold what the adapters learned")
+
+
+def _dry_run(run: RunConfig, json: Path | None) -> None:
+    """Count weights and memory from the shape of a base alone."""
+    import json as notation
+
+    from flexmdm.backbones import bases, llada
+    from flexmdm.backbones.retrofit import RetrofitConfig
+    from flexmdm.training import planning
+    from flexmdm.training.loading import quiet_transformers
+
+    quiet_transformers()
+    place = run.network.base or ""
+    stored = llada.SHAPE_8B if place == _SHAPE else bases.stored_config(place)
+    encoder = bases.encoder_config_of(stored)
+    mask = run.network.mask_id if run.network.mask_id is not None else stored.get("mask_token_id", 0)
+    config = RetrofitConfig(
+        encoder=bases.as_stored(encoder), groups=run.network.groups, lora=run.network.lora, base=place, mask_id=mask
+    )
+    model = planning.shape_only(config)
+    weights = planning.count_weights(model)
+    typer.echo(
+        f"{place}: {weights['pretrained'] / 1e9:.3f}B pretrained weights; "
+        f"{weights['trained_total'] / 1e6:.1f}M weights are trained:"
+    )
+    for part, count in weights["trained"].items():
+        typer.echo(f"  {part:<30} {count / 1e6:8.2f}M")
+    length = run.task.get("max_length", 1024) // 2
+    typer.echo(
+        f"memory per GPU in GB, under FSDP with gradient checkpointing, for 64 sequences a step and states of {length} "
+        "entries on average (estimates):"
+    )
+    memory = {gpus: planning.memory_per_gpu(model, gpus, 64, length) for gpus in _GPUS}
+    for gpus, parts in memory.items():
+        described = ", ".join(f"{name} {value:.1f}" for name, value in parts.items() if name != "total")
+        typer.echo(f"  {gpus:>2} GPU{'s' if gpus > 1 else ''}: {parts['total']:.1f} ({described})")
+    if json:
+        memory_by_name = {str(gpus): parts for gpus, parts in memory.items()}
+        json.write_text(notation.dumps({"base": place, "weights": weights, "memory_gb": memory_by_name}, indent=1))

@@ -1,0 +1,240 @@
+"""Our side of the sandbox: hands programs to a warden process and collects what became of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from flexmdm.evaluation.sandbox.guards import Guards
+from flexmdm.evaluation.sandbox.limits import Limits
+
+# Only shells of the packages: their real __init__ would load torch.
+_START = """
+import socket, sys, types
+from pathlib import Path
+package, control, folder, namespaces, seccomp = sys.argv[1:]
+for name in ("flexmdm", "flexmdm.evaluation", "flexmdm.evaluation.sandbox"):
+    shell = types.ModuleType(name)
+    shell.__path__ = [package] if "." not in name else [package + "/" + name.partition(".")[2].replace(".", "/")]
+    sys.modules[name] = shell
+from flexmdm.evaluation.sandbox.warden import serve
+serve(socket.socket(fileno=int(control)), Path(folder), namespaces == "True", seccomp == "True")
+"""
+_PACKAGE = Path(__file__).parents[2]
+_GRACE_SECONDS = 20.0  # beyond the wall time, until a warden that does not answer is given up
+_CLOSING_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program and its tests.
+
+    Attributes:
+        source: not trusted; it defines a function named ``entry_point``.
+        test: trusted; it defines ``check(candidate)``, which raises unless the function is right.
+        entry_point: what the tests are about. They may also call it by this name.
+        context: trusted source whose other names the tests may use: helper functions that belong to the problem.
+    """
+
+    source: str
+    test: str
+    entry_point: str
+    context: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.entry_point.isidentifier():
+            raise ValueError(f"the entry point is the name of a function, got {self.entry_point!r}")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a program.
+
+    Attributes:
+        result: ``passed``, ``timed out``, or ``failed:`` and why.
+        output: the beginning of what it printed.
+        seconds: how long it took, its tests included.
+    """
+
+    result: str
+    output: str
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        return self.result == "passed"
+
+
+class Sandbox:
+    """Runs programs, one at a time; close it, or use it in a ``with`` statement.
+
+    Args:
+        limits: of each program.
+        namespaces: use them where the kernel allows it.
+        seccomp: likewise.
+    """
+
+    def __init__(self, limits: Limits | None = None, *, namespaces: bool = True, seccomp: bool = True) -> None:
+        self.limits = limits or Limits()
+        self._wanted = (namespaces, seccomp)
+        self._start()
+
+    def run(self, program: Program) -> Verdict:
+        """Run a program against its tests. Whatever it does, this returns soon after its limits."""
+        started = time.monotonic()
+        readers, writers = zip(os.pipe(), os.pipe(), strict=True)
+        try:
+            try:
+                with _file(program.source) as source, _file(_tests(program)) as tests:
+                    request = {"limits": vars(self.limits), "entry_point": program.entry_point}
+                    descriptors = [source.fileno(), writers[0], tests.fileno(), writers[1]]
+                    socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
+            finally:
+                for one in writers:
+                    os.close(one)
+            output, reply = self._wait(readers[0])
+            result = os.read(readers[1], 1 << 16).decode(errors="replace") if reply else ""
+        except OSError:
+            output, reply, result = b"", None, ""
+        finally:
+            for one in readers:
+                os.close(one)
+        if reply is None:  # a program got at the warden, which only the weakest guards allow
+            self.close()
+            self._start()
+            return Verdict("failed: the sandbox broke", "", time.monotonic() - started)
+        return Verdict(_result(result, reply), output.decode(errors="replace"), time.monotonic() - started)
+
+    def close(self) -> None:
+        """End the warden and all that it started."""
+        self._control.close()
+        try:
+            self._warden.communicate(timeout=_CLOSING_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._warden.pid, signal.SIGKILL)
+            self._warden.communicate()
+        with suppress(OSError):
+            os.rmdir(self._folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="flexmdm-sandbox-")
+        os.chmod(self._folder, 0o755)  # programs may have become another user
+        self._control, theirs = socket.socketpair()
+        arguments = [str(_PACKAGE), str(theirs.fileno()), self._folder, *map(str, self._wanted)]
+        loader = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+        with theirs:
+            self._warden = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=loader,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        first = self._control.recv(1 << 16)
+        if not first:
+            _, said = self._warden.communicate()
+            raise OSError(f"the sandbox does not start: {said.decode(errors='replace').strip() or 'no reason given'}")
+        self.guards = Guards(**json.loads(first))
+
+    def _wait(self, output: int) -> tuple[bytes, dict[str, Any] | None]:
+        """Read what the program prints until the warden reports; ``None`` if it never does."""
+        kept, deadline = bytearray(), time.monotonic() + self.limits.wall_seconds + _GRACE_SECONDS
+        watched: list[Any] = [self._control, output]
+        while True:
+            readable, _, _ = select.select(watched, [], [], max(deadline - time.monotonic(), 0))
+            if output in readable:
+                part = os.read(output, 1 << 16)
+                kept += part[: self.limits.output_bytes - len(kept)]
+                if not part:
+                    watched.remove(output)
+            elif self._control in readable:  # only when no output is left
+                reply = self._control.recv(1 << 16)
+                return bytes(kept), json.loads(reply) if reply else None
+            else:
+                return bytes(kept), None
+
+
+def run_all(
+    programs: Sequence[Program],
+    limits: Limits | None = None,
+    workers: int | None = None,
+) -> Iterator[tuple[int, Verdict]]:
+    """Run programs side by side; yields the number of each with its verdict, in the order in which they end.
+
+    Args:
+        programs: to be run.
+        limits: of each.
+        workers: how many run at a time; by default one for each core.
+
+    >>> test = "def check(candidate):\\n    assert candidate() == 1"
+    >>> programs = [Program(f"def one():\\n    return {value}", test, "one") for value in (0, 1, 2)]
+    >>> sorted((number, verdict.result) for number, verdict in run_all(programs, workers=2))
+    [(0, 'failed: AssertionError'), (1, 'passed'), (2, 'failed: AssertionError')]
+    """
+    workers = min(workers or os.cpu_count() or 1, len(programs))
+    if workers < 1:
+        return
+    idle: queue.SimpleQueue[Sandbox] = queue.SimpleQueue()
+    boxes: list[Sandbox] = []
+
+    def run(program: Program) -> Verdict:
+        box = idle.get()
+        try:
+            return box.run(program)
+        finally:
+            idle.put(box)
+
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for _ in range(workers):
+                boxes.append(Sandbox(limits))
+                idle.put(boxes[-1])
+            numbers = {pool.submit(run, program): number for number, program in enumerate(programs)}
+            for done in as_completed(numbers):
+                yield numbers[done], done.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+            for box in boxes:
+                box.close()
+
+
+def _tests(program: Program) -> str:
+    return json.dumps({"context": program.context, "test": program.test})
+
+
+def _file(text: str) -> Any:
+    """A file without a name, to be read from its start."""
+    file = tempfile.TemporaryFile()
+    file.write(text.encode(errors="surrogatepass"))  # half a character is the program's mistake, not ours
+    file.seek(0)
+    return file
+
+
+def _result(result: str, reply: dict[str, Any]) -> str:
+    if result != "passed" and reply["timed_out"]:
+        return "timed out"
+    if result:
+        return result
+    return "failed: the tests ended before they had a result"

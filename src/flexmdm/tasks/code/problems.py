@@ -1,0 +1,115 @@
+"""HumanEval-infilling (Bavarian et al., 2022): functions with a gap, and fillings of it, as in the official files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from flexmdm.data.records import records
+from flexmdm.evaluation.sandbox import Program
+
+SPLITS = {
+    "single-line": "HumanEval-SingleLineInfilling",
+    "multi-line": "HumanEval-MultiLineInfilling",
+    "random-span": "HumanEval-RandomSpanInfilling",
+    "random-span-light": "HumanEval-RandomSpanInfillingLight",
+}
+"""The official names of the benchmarks, and their files (.jsonl.gz or .jsonl)."""
+
+_ENDINGS = (".jsonl.gz", ".jsonl")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A function with a gap: ``prompt + canonical_solution + suffix`` is right, and ``test`` knows it.
+
+    >>> problem = Problem("test/0", "def one():\\n", "1", "    return ", "def check(f):\\n    assert f() == 1", "one")
+    >>> print(problem.program("    return 2 - ").source.rstrip())
+    def one():
+        return 2 - 1
+    """
+
+    task_id: str
+    prompt: str
+    suffix: str
+    canonical_solution: str
+    test: str
+    entry_point: str
+
+    def program(self, completion: str) -> Program:
+        """The function with the gap filled, ready to be run against the tests.
+
+        The official harness runs one text: function, line feed, test. Ours are apart, so the blank lines that follow
+        the function there follow it here. Some tests use helper functions of the prompt: these come from the
+        reference solution, where no filling can change them.
+        """
+        blank = self.test[: len(self.test) - len(self.test.lstrip("\n"))]
+        return Program(
+            source=self.prompt + completion + self.suffix + "\n" + blank,
+            test=self.test,
+            entry_point=self.entry_point,
+            context=self.prompt + self.canonical_solution + self.suffix,
+        )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A filling of a problem's gap."""
+
+    task_id: str
+    completion: str
+
+
+def read_problems(place: Path, split: str = "single-line") -> dict[str, Problem]:
+    """Problems by their task id.
+
+    Args:
+        place: the folder of the official files, or one file.
+        split: which of the `SPLITS` to take from a folder.
+    """
+    fields = list(Problem.__dataclass_fields__)
+    problems: dict[str, Problem] = {}
+    for where, record in records(_file(Path(place), split), fields):
+        problem = Problem(**{field: record[field] for field in fields})
+        if problem.task_id in problems:
+            raise ValueError(f"{where}: the task {problem.task_id!r} stands twice in the file")
+        problems[problem.task_id] = problem
+    if not problems:
+        raise ValueError(f"there are no problems in {_file(Path(place), split)}")
+    return problems
+
+
+def read_samples(file: Path, problems: dict[str, Problem]) -> list[Sample]:
+    """Samples in the official format, one JSON object with ``task_id`` and ``completion`` on each line.
+
+    Every problem must have at least one, as a score over some of them is not the benchmark's.
+    """
+    samples = []
+    for where, record in records(Path(file), ["task_id", "completion"]):
+        if record["task_id"] not in problems:
+            raise ValueError(
+                f"{where}: there is no task {record['task_id']!r}; the problems are such as {next(iter(problems))!r}: "
+                "does --split fit the samples?"
+            )
+        samples.append(Sample(record["task_id"], record["completion"]))
+    there = {sample.task_id for sample in samples}
+    missing = [task_id for task_id in problems if task_id not in there]
+    if missing:
+        raise ValueError(
+            f"{file} has no completion for {len(missing)} of {len(problems)} tasks, the first being {missing[0]!r}; "
+            "every task needs at least one, if only an empty string"
+        )
+    return samples
+
+
+def _file(place: Path, split: str) -> Path:
+    if split not in SPLITS:
+        raise ValueError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
+    if not place.is_dir():
+        return place
+    for ending in _ENDINGS:
+        if (place / (SPLITS[split] + ending)).is_file():
+            return place / (SPLITS[split] + ending)
+    raise FileNotFoundError(
+        f"{place} has no {SPLITS[split]}{_ENDINGS[0]}; it is in github.com/openai/human-eval-infilling, folder data"
+    )

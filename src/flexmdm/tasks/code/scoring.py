@@ -1,0 +1,195 @@
+"""pass@k of fillings, by running every one of them in the sandbox."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flexmdm.data.records import records
+from flexmdm.evaluation.intervals import Interval, mean, wilson
+from flexmdm.evaluation.sandbox import Limits, run_all
+from flexmdm.tasks.code.problems import Problem, Sample
+
+_KS = (1, 10, 100)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A filling and what became of it; a line of the results file.
+
+    Attributes:
+        task_id: of its problem.
+        completion_id: which of the problem's samples it is, from 0.
+        completion: the filling.
+        result: ``passed``, ``timed out``, or ``failed:`` and why.
+    """
+
+    task_id: str
+    completion_id: int
+    completion: str
+    result: str
+
+    @property
+    def passed(self) -> bool:
+        return self.result == "passed"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"passed": self.passed}
+
+
+@dataclass(frozen=True)
+class CodeScore:
+    """How many fillings are right.
+
+    Attributes:
+        items: in the order of the samples.
+        pass_at: for each k for which every task has k samples, the estimate with its 95% interval. Tasks count as
+            independent, although several are cut from one function: between models, compare task by task.
+    """
+
+    items: tuple[Item, ...]
+    pass_at: dict[int, Interval]
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many passed, failed and timed out."""
+        found = Counter(item.result.partition(":")[0] for item in self.items)
+        return {name: found[name] for name in ("passed", "failed", "timed out")}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "tasks": len({item.task_id for item in self.items}),
+            "samples": len(self.items),
+            **{f"pass@{k}": asdict(interval) for k, interval in self.pass_at.items()},
+            "outcomes": self.outcomes,
+        }
+
+
+def score(
+    problems: Mapping[str, Problem],
+    samples: Sequence[Sample],
+    *,
+    results: Path | None = None,
+    limits: Limits | None = None,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> CodeScore:
+    """Run each sample against its problem's tests.
+
+    Args:
+        problems: by task id.
+        samples: one or more for each task that is to count.
+        results: a .jsonl that gets each item as soon as it is known. What it already holds of the same samples is
+            not run again; in the end its lines are in the order of the samples.
+        limits: of each program.
+        workers: programs at a time; by default one for each core.
+        progress: called with how many are done, and of how many.
+
+    >>> problem = Problem("test/0", "def one():\\n", "1", "    return ", "def check(f):\\n    assert f() == 1", "one")
+    >>> fillings = [Sample("test/0", text) for text in ("    return ", "    return 2 - ", "    return 1")]
+    >>> scored = score({"test/0": problem}, fillings, workers=1)
+    >>> [item.result for item in scored.items], round(scored.pass_at[1].value, 2)
+    (['passed', 'passed', 'failed: AssertionError'], 0.67)
+    """
+    waiting = _numbered(problems, samples)
+    items = _finished(results, waiting) if results is not None else {}
+    todo = [number for number in range(len(waiting)) if number not in items]
+    programs = [problems[samples[number].task_id].program(samples[number].completion) for number in todo]
+    with open(results or os.devnull, "a", encoding="utf-8") as log:
+        for place, verdict in run_all(programs, limits, workers):
+            task_id, completion_id, completion = waiting[todo[place]]
+            item = items[todo[place]] = Item(task_id, completion_id, completion, verdict.result)
+            log.write(_line(item))
+            log.flush()
+            if progress is not None:
+                progress(len(items), len(waiting))
+    ordered = tuple(items[number] for number in range(len(waiting)))
+    if results is not None:
+        _write(results, ordered)
+    return CodeScore(ordered, _estimates(ordered))
+
+
+def pass_at_k(num: int, right: int, k: int) -> float:
+    """The chance that at least one of k samples is right, estimated without bias from ``num`` of which ``right`` are.
+
+    1 - C(num - right, k) / C(num, k), from Chen et al. (2021).
+
+    >>> pass_at_k(10, 3, 1), pass_at_k(10, 3, 10), round(pass_at_k(10, 3, 2), 3)
+    (0.3, 1.0, 0.533)
+    """
+    if not 0 <= right <= num or not 1 <= k <= num:
+        raise ValueError(f"pass@k needs 0 <= right <= num and 1 <= k <= num, got {right} of {num} and k = {k}")
+    return (math.comb(num, k) - math.comb(num - right, k)) / math.comb(num, k)
+
+
+def _numbered(problems: Mapping[str, Problem], samples: Sequence[Sample]) -> list[tuple[str, int, str]]:
+    """Task, number within the task and filling of each sample."""
+    seen: Counter[str] = Counter()
+    numbered = []
+    for sample in samples:
+        if sample.task_id not in problems:
+            raise ValueError(f"there is no task {sample.task_id!r} among the {len(problems)} problems")
+        numbered.append((sample.task_id, seen[sample.task_id], sample.completion))
+        seen[sample.task_id] += 1
+    if not numbered:
+        raise ValueError("there is nothing to score: give at least one sample")
+    return numbered
+
+
+def _estimates(items: Sequence[Item]) -> dict[int, Interval]:
+    by_task: dict[str, list[bool]] = defaultdict(list)
+    for item in items:
+        by_task[item.task_id].append(item.passed)
+    counts = [(len(passed), sum(passed)) for passed in by_task.values()]
+    return {k: _estimate(counts, k) for k in _KS if k <= min(num for num, _ in counts)}
+
+
+def _estimate(counts: Sequence[tuple[int, int]], k: int) -> Interval:
+    """Over tasks with so many samples, so many of them right."""
+    if max(num for num, _ in counts) == 1:
+        right = sum(right for _, right in counts)
+        return Interval(right / len(counts), *wilson(right, len(counts)))
+    if len(counts) == 1:  # of how tasks differ, one tells nothing; of samples of this one, k = 1 does
+        num, right = counts[0]
+        return Interval(pass_at_k(num, right, k), *(wilson(right, num) if k == 1 else (0.0, 1.0)))
+    return mean(np.array([pass_at_k(num, right, k) for num, right in counts]))
+
+
+# The results file -----------------------------------------------------------------------------------------------------
+
+
+def _finished(results: Path, waiting: Sequence[tuple[str, int, str]]) -> dict[int, Item]:
+    """What an earlier run left, by the number of the sample. A last line that was cut off is removed."""
+    results.parent.mkdir(parents=True, exist_ok=True)
+    if not results.exists():
+        return {}
+    whole, _, cut = results.read_bytes().rpartition(b"\n")
+    if cut:
+        results.write_bytes(whole + b"\n" if whole else b"")
+    places = {(task_id, completion_id): number for number, (task_id, completion_id, _) in enumerate(waiting)}
+    items = {}
+    for where, record in records(results, ["task_id", "completion", "result"]):
+        item = Item(record["task_id"], record.get("completion_id", 0), record["completion"], record["result"])
+        number = places.get((item.task_id, item.completion_id))
+        if number is None or waiting[number][2] != item.completion:
+            raise ValueError(f"{where}: this is the result of another sample; delete the file or name another")
+        items[number] = item
+    return items
+
+
+def _write(results: Path, items: Sequence[Item]) -> None:
+    new = results.with_name(results.name + ".new")
+    new.write_text("".join(map(_line, items)), encoding="utf-8")
+    new.replace(results)
+
+
+def _line(item: Item) -> str:
+    return json.dumps(item.to_dict()) + "\n"

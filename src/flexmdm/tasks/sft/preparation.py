@@ -1,0 +1,73 @@
+"""Pairs made into token sequences on disk: the prompt and behind it the answer, each tokenised on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from flexmdm.data import Pair, Preparation, TextTokenizer
+from flexmdm.data.making import Maker
+from flexmdm.data.tokenizers import KINDS
+from flexmdm.tasks.sft.formats import PLAIN, PromptFormat
+
+
+@dataclass(frozen=True)
+class PairPreparation(Preparation):
+    """How pairs become sequences.
+
+    Args:
+        source, held_out_source: of pairs.
+        long: pairs that are longer than ``max_length`` are dropped, as half an answer would be a wrong one.
+        style: of the `PromptFormat`.
+
+    The others are those of `Preparation`.
+    """
+
+    long: Literal["split", "drop"] = "drop"
+    style: str = PLAIN
+    noun: ClassVar[str] = "pair"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.format.is_chat and self.tokenizer in ("auto", *KINDS):
+            raise ValueError(
+                f"the chat format is the template of a Hugging Face tokenizer, and the tokenizer is {self.tokenizer}: "
+                "name one that has a chat template (--tokenizer), or leave the chat format out"
+            )
+
+    @property
+    def format(self) -> PromptFormat:
+        return PromptFormat(self.style)
+
+    def texts(self, record: Any) -> list[str]:
+        return [self.format.write(record.messages), record.answer]
+
+    def maker(self, tokenizer: TextTokenizer, folder: Path) -> Maker:
+        return _PairMaker(self, self.format, tokenizer, folder)
+
+
+class _PairMaker(Maker):
+    prompts = True
+
+    def __init__(
+        self, preparation: Preparation, prompt_format: PromptFormat, tokenizer: TextTokenizer, folder: Path
+    ) -> None:
+        super().__init__(preparation, tokenizer, folder)
+        self.format = prompt_format
+
+    def sequences(self, records: list[Pair]) -> Iterator[list[tuple]]:
+        prompts = self.format.encode(self.tokenizer, [pair.messages for pair in records])
+        answers = self.tokenizer.encode_arrays([pair.answer for pair in records])
+        for pair, prompt, answer in zip(records, prompts, answers, strict=True):
+            if not any(content.strip() for _, content in pair.messages):
+                self.counts["empty"] += 1
+                yield []
+            elif len(prompt) + len(answer) > self.preparation.max_length:
+                self.counts["dropped"] += 1
+                yield []
+            else:
+                yield [(np.concatenate([prompt, answer]), len(pair.answer), len(prompt))]

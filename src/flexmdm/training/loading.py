@@ -1,0 +1,77 @@
+"""Trained models back from their folders; light, as commands that only use a model wait for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils import logging as transformers_logging
+
+from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
+from flexmdm.tasks import task_of
+from flexmdm.training.checkpoints import latest
+from flexmdm.training.config import RunConfig
+from flexmdm.training.ema import EMA
+
+WEIGHTS_FILE = "model.safetensors"
+PRETRAINED = Path(__file__).parents[1] / "pretrained"
+
+
+def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
+    """The task and the trained model of a run: its averaged weights, or those of its latest whole checkpoint."""
+    quiet_transformers()
+    source = folder
+    if not (folder / WEIGHTS_FILE).is_file():
+        RunConfig.read(folder)  # says so if this is no run
+        checkpoint = latest(folder, warnings.warn)
+        if checkpoint is None:
+            raise ValueError(f"{folder} has no weights yet: train it first, or go on with flexmdm train --resume")
+        source = checkpoint
+    elif not (folder / "config.json").is_file():
+        raise ValueError(f"{folder} is not a run: it has no config.json beside its weights")
+    model = model_of(source) if source == folder else averaged(source)
+    if model.config.task is None:
+        raise ValueError(f"{folder} holds a model that was not trained on a task of flexmdm")
+    return task_of(model.config.task, folder), model.to(device or "cpu").eval()
+
+
+def averaged(checkpoint: Path) -> FlexMDMModel:
+    """The model of a checkpoint with the average of its weights."""
+    model = model_of(checkpoint)
+    average = EMA(model, decay=0.0)
+    average.load(checkpoint)
+    average.apply()
+    return model.eval()
+
+
+def model_of(folder: Path) -> FlexMDMModel:
+    """The model in a folder, of whichever kind it is."""
+    config = json.loads((folder / "config.json").read_text())
+    if config.get("model_type") != FlexMDMConfig.model_type:
+        from flexmdm.backbones.retrofit import RetrofitModel
+
+        return RetrofitModel.from_pretrained(folder, dtype=torch.float32)
+    return FlexMDMModel.from_pretrained(folder, dtype=torch.float32)
+
+
+def load_named(folder: Path | None, pretrained: str | None, device: str | None = None) -> tuple[Any, FlexMDMModel]:
+    """A run by its folder, or weights that come with the package by their name."""
+    if folder is not None and pretrained is None:
+        return load(folder, device)
+    if folder is not None or pretrained is None:
+        raise ValueError("give the folder of a run, or --pretrained NAME for weights that come with flexmdm")
+    if not (PRETRAINED / pretrained / WEIGHTS_FILE).is_file():
+        known = sorted(f.parent.name for f in PRETRAINED.glob(f"*/{WEIGHTS_FILE}"))
+        raise ValueError(f"there are no weights named {pretrained!r}; there are: {', '.join(known) or 'none'}")
+    return load(PRETRAINED / pretrained, device)
+
+
+def quiet_transformers() -> None:
+    """No bars and no advice from the libraries: a run has its own."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()

@@ -1,0 +1,81 @@
+"""`flexmdm retrofit` and `flexmdm train --from`, from the outside."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    file = tmp_path_factory.mktemp("data") / "words.txt"
+    file.write_text("".join(f"{'ab' * (n % 4 + 1)}{'c' * (n % 3)}\n" for n in range(120)))
+    return file
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """Of all runs here: three steps in LLaDA's shape."""
+    file = tmp_path_factory.mktemp("config") / "tiny.toml"
+    file.write_text(
+        '[task]\nname = "text"\n[network]\narchitecture = "llada"\nhidden = 16\nlayers = 2\nheads = 2\ngroups = 2\n'
+        "[recipe]\nsteps = 3\nbatch_size = 8\nwarmup = 1\neval_every = 3\neval_size = 8\nsave_every = 3\n"
+    )
+    return file
+
+
+@pytest.fixture(scope="module")
+def mdm(trained, words, config):
+    return trained("mdm", "train", words, "--config", config, "--model", "mdm")
+
+
+def test_a_run_is_retrofitted_resumed_sampled_and_merged(mdm, words, config, tmp_path, command):
+    run, merged = tmp_path / "flex", tmp_path / "merged"
+    settings = ["--config", config, "--lora-rank", 2, "--held-out", 0.1]
+    assert command("retrofit", mdm, "--data", words, words, *settings, "--out", run)[2] == 0
+    assert json.loads((run / "run.json").read_text())["task"]["data"] == [str(words), str(words)]
+    _, errors, code = command("retrofit", "--out", run, "--resume", "--steps", 4)
+    assert code == 0 and "going on from step 3" in errors
+    assert command("retrofit", run, "--merge", "--out", merged)[2] == 0
+    (first, _, code), (second, _, _) = (command("sample", place, "--num", 3, "--steps", 4) for place in (run, merged))
+    assert code == 0 and first == second and first
+    assert "has no adapters to merge" in command("retrofit", merged, "--merge", "--out", tmp_path / "again")[1]
+
+
+def test_the_8b_shape_is_counted_without_its_weights(tmp_path, command):
+    out, _, _ = command("retrofit", "llada-8b", "--dry-run", "--json", tmp_path / "plan.json")
+    assert "8.016B pretrained weights; 402.7M weights are trained" in out
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["weights"]["pretrained"] == 8_015_581_184
+    assert plan["weights"]["trained_total"] == pytest.approx(403e6, rel=0.02)
+    totals = [plan["memory_gb"][gpus]["total"] for gpus in ("1", "8", "16")]
+    assert totals == sorted(totals, reverse=True) and totals[-1] < 80  # an H100
+
+
+def test_answers_are_learned_by_a_model_that_starts_from_another(mdm, tmp_path, command):
+    pairs, run = tmp_path / "pairs.jsonl", tmp_path / "sft"
+    pairs.write_text(
+        "".join(json.dumps({"prompt": "ab" * (n % 3 + 1), "answer": "c" * (n % 3)}) + "\n" for n in range(60))
+    )
+    settings = ["--task", "sft", "--steps", 3, "--batch-size", 8, "--format", "{prompt}", "--from", mdm]
+    assert command("train", pairs, *settings, "--out", run)[2] == 0
+    options = ["--sampler", "adaptive", "--window", "5,64", "--steps", 4]
+    assert command("complete", run, "abab", *options)[2] == 0
+    for wrong in (["sample", run], ["infill", run, "a___b"]):
+        assert "flexmdm complete" in command(*wrong)[1]
+    assert "--window is two numbers such as 5,64" in command("complete", run, "ab", "--window", "5")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "x"], "which model is to be retrofitted?"),
+        (["nowhere", "--data", "a.txt", "--out", "x"], "there is no pretrained model 'nowhere'"),
+        (["llada-8b", "--data", "a.txt", "--out", "x"], "a shape without weights"),
+        (["nowhere", "--merge", "--out", "x"], "nowhere is not a run"),
+    ],
+)
+def test_what_is_wrong_is_said(arguments, message, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("ab\n" * 9)
+    _, errors, code = command("retrofit", *arguments)
+    assert message in errors and code == 2

@@ -1,0 +1,81 @@
+"""Instruction fine-tuning from the command line: train on pairs, go on, and every way to get it wrong."""
+
+import json
+
+import pytest
+
+from flexmdm.tasks.sft import SFTPipeline, report
+
+TINY = [
+    "--task", "sft", "--hidden", "16", "--layers", "1", "--heads", "2", "--batch-size", "8", "--max-length", "16",
+    "--device", "cpu", "--steps", "4", "--save-every", "2", "--eval-every", "4",
+]  # fmt: skip
+SUMS = [(f"{a}+{b}", str(a + b)) for a in range(12) for b in range(8)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLEXMDM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def sums(tmp_path_factory):
+    file = tmp_path_factory.mktemp("data") / "sums.jsonl"
+    file.write_text("".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in SUMS))
+    return file
+
+
+@pytest.mark.parametrize("model", ["flexmdm", "mdm"])
+def test_a_run_trains_resumes_and_answers(model, sums, trained, command, tmp_path):
+    run = trained("sums", "train", sums, *TINY, "--model", model)
+    assert json.loads((run / "run.json").read_text())["task"]["name"] == "sft"
+    assert (run / "samples.txt").read_text().count("--- step 4") == 2
+    out, err, code = command("train", "--out", run, "--resume", "--steps", "6", "--eval-every", "6")
+    assert code == 0 and "going on from step 4" in err, err
+    last = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()][-1]
+    assert last["step"] == 6 and {"eval_bits_per_token", "eval_bits_per_character"} <= set(last)
+    pipeline, file = SFTPipeline.from_pretrained(run), tmp_path / "answers.json"
+    assert pipeline.model.config.vocab_size == pipeline.task.vocab_size
+    answers = report.answer(pipeline, ["3+4", "5+6"], 2, json=file, watch=True, steps=4)
+    rows = json.loads(file.read_text())
+    assert [row["prompt"] for row in rows] == ["3+4", "3+4", "5+6", "5+6"]
+    assert [row["answer"] for row in rows] == [answer.text for answer in answers]
+    assert all(row["evaluations"] == answer.evaluations >= 1 for row, answer in zip(rows, answers, strict=True))
+
+
+def test_a_csv_trains_with_named_fields_and_a_format(command, tmp_path):
+    file = tmp_path / "sums.csv"
+    file.write_text("q,a\n" + "".join(f"{q},{a}\n" for q, a in SUMS))
+    options = ["--prompt-field", "q", "--answer-field", "a", "--format", "{prompt}=", "--tokenizer", "bytes"]
+    out, err, code = command("train", file, *TINY, *options, "--out", tmp_path / "run")
+    assert code == 0, err
+    task = SFTPipeline.from_pretrained(tmp_path / "run").task
+    assert bytes(task.encode((("user", "3+4"),))) == b"3+4="
+
+
+def test_a_dry_run_shows_prompts_with_masks_behind_them(sums, command, monkeypatch, tmp_path):
+    monkeypatch.setattr("flexmdm.training.run.steps_within", lambda *_: 10)
+    out, err, code = command("train", sums, *TINY, "--dry-run")
+    assert code == 0 and "flexmdm on sft" in out and "alpha" in out, err
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (b'{"title": "a", "body": "b"}\n', [], "only 'title', 'body'; say which hold the prompt and the answer"),
+        (b'{"prompt": "a", "answer": "b"}\n{"prompt": \n', [], "line 2: malformed JSON"),
+        (b'{"prompt": "a", "answer": "b"}\n' * 50, ["--max-length", "2"], "50 longer than 2 tokens"),
+        (b'{"prompt": "a", "answer": "b"}\n' * 50, ["--format", "chat"], "name one that has a chat template"),
+        (b'{"prompt": "a", "answer": "b"}\n' * 50, ["--format", "chatty"], "a format is plain, chat, or a text"),
+        (b'{"prompt": "a", "answer": "b"}\n' * 50, ["--field", "prompt"], "the sft task has no field"),
+        (b'{"prompt": "a", "answer": "b"}\n' * 50, ["--size", "huge"], "tiny, small, base"),
+    ],
+)
+def test_bad_data_and_settings_are_named(content, options, message, command, tmp_path):
+    file = tmp_path / "pairs.jsonl"
+    file.write_bytes(content)
+    out, err, code = command("train", file, *TINY, *options, "--out", tmp_path / "run")
+    assert code == 2 and err.startswith("error:") and message in err, err
+    assert not (tmp_path / "run").exists()

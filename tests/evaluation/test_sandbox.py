@@ -1,0 +1,601 @@
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import flexmdm
+from flexmdm.evaluation.sandbox import Limits, Program, Sandbox, run_all
+from flexmdm.evaluation.sandbox.values import Opaque, decode, encode
+
+SQUARE = "def check(candidate):\n    for x in (2, 3, 4):\n        assert candidate(x) == x * x\n"
+LEVELS = {
+    "all guards": {},
+    "no namespaces": {"namespaces": False},
+    "audit only": {"namespaces": False, "seccomp": False},
+}
+LIMITS = Limits(cpu_seconds=1, memory_bytes=256 << 20)
+NARROW = Limits(cpu_seconds=1, wall_seconds=1.5, memory_bytes=256 << 20, output_bytes=1000)
+SLACK = 4.0  # seconds, for a busy machine
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    with Sandbox() as box:
+        yield box
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def any_level(request):
+    """With the guards that this machine allows, and with fewer."""
+    os.environ["FLEXMDM_TEST_SECRET"] = "secret"
+    with Sandbox(LIMITS, **LEVELS[request.param]) as box:
+        if request.param == "no namespaces" and not box.guards.seccomp:
+            pytest.skip("there is no seccomp here, so this is the level without any guard of the kernel")
+        yield box
+    del os.environ["FLEXMDM_TEST_SECRET"]
+
+
+@pytest.fixture(scope="module")
+def narrow():
+    with Sandbox(NARROW) as box:
+        yield box
+
+
+@pytest.fixture(scope="module")
+def outside():
+    """A folder in which anyone may do anything, and a listening socket."""
+    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as server:
+        os.chmod(folder, 0o777)
+        victim = Path(folder, "victim.txt")
+        victim.write_text("precious")
+        victim.chmod(0o666)
+        server.settimeout(0.01)
+        yield Path(folder), server
+
+
+def run(box, source, test=SQUARE, context=""):
+    return box.run(Program(textwrap.dedent(source), test, "solve", context))
+
+
+def children_of(pid):
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == pid:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def assert_harmless(verdict, box, outside):
+    assert not verdict.passed and verdict.result != "failed: the sandbox broke", verdict
+    folder, server = outside
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"victim.txt": "precious"}
+    assert (folder / "victim.txt").stat().st_mode & 0o777 == 0o666
+    with pytest.raises(TimeoutError):
+        server.accept()
+    if sys.platform == "linux":
+        assert children_of(box._warden.pid) == []
+
+
+# Programs that want to pass without being right -----------------------------------------------------------------------
+
+CHEATS = {
+    "leaves at once": "import sys; sys.exit(0)",
+    "leaves at once, hard": "import os; os._exit(0)",
+    "raises SystemExit": "raise SystemExit(0)",
+    "leaves in the call": "def solve(x): import sys; sys.exit(0)",
+    "leaves in the call, hard": "def solve(x): import os; os._exit(0)",
+    "kills itself": "def solve(x): import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    "returns nothing": "def solve(x): return",
+    "defines nothing": "check = lambda candidate: None",
+    "is no Python": "def solve(x: return",
+    "half a character": "def solve(x): return '\ud800'",
+    "is equal to everything": """
+        class Anything:
+            def __eq__(self, other): return True
+            def __ne__(self, other): return False
+            def __hash__(self): return 0
+        def solve(x): return Anything()
+    """,
+    "an int that is equal to everything": """
+        class Any(int):
+            __eq__ = lambda self, other: True
+            __hash__ = int.__hash__
+        def solve(x): return Any(5)
+    """,
+    "claims another class": """
+        class Liar:
+            __class__ = int
+            def __eq__(self, other): return True
+            def __int__(self): return 4
+        def solve(x): return Liar()
+    """,
+    "patches builtins": """
+        import builtins
+        builtins.AssertionError = builtins.Exception = builtins.BaseException = type("Never", (BaseException,), {})
+        builtins.print = builtins.isinstance = builtins.len = builtins.compile = builtins.exec = lambda *a, **k: True
+        def solve(x): return 0
+    """,
+    "patches the encoder": """
+        import json, sys
+        json.dumps = lambda *a, **k: "passed"
+        def solve(x): return 0
+    """,
+    "replaces the judge": """
+        import sys
+        for name, module in list(sys.modules.items()):
+            for attribute in ("judge", "check", "receive", "decode"):
+                if hasattr(module, attribute): setattr(module, attribute, lambda *a, **k: "passed")
+        def solve(x): return 0
+    """,
+    "edits the frames above": """
+        import sys
+        def solve(x):
+            frame = sys._getframe()
+            while frame:
+                frame.f_globals["SQUARE"] = frame.f_locals["passed"] = True
+                frame.f_globals["_result"] = lambda *a: {"value": 4, "passed": True}
+                frame = frame.f_back
+            return 0
+    """,
+    "looks for the tests in memory": """
+        import gc
+        def solve(x):
+            for thing in gc.get_objects():
+                if isinstance(thing, dict):
+                    for value in list(thing.values()):
+                        if isinstance(value, str) and "assert " + "candidate(x) ==" in value: return x * x
+            return 0
+    """,
+    "prints success": """
+        import sys
+        print("passed"); sys.stderr.write("passed")
+        def solve(x): print("passed", flush=True)
+    """,
+    "writes success to all descriptors": """
+        import os
+        def solve(x):
+            for descriptor in range(256):
+                try: os.write(descriptor, b"passed")
+                except OSError: pass
+            os._exit(0)
+    """,
+    "closes all descriptors": "import os; os.closerange(0, 256)\ndef solve(x): return 0",
+    "answers before it is asked": """
+        import json, os
+        data = json.dumps({"dict": [["value", 4]]}).encode()
+        for _ in range(100): os.write(3, len(data).to_bytes(4, "big") + data)
+        def solve(x): return 0
+    """,
+    "announces a huge message": "import os; os.write(3, b'\\xff' * 64)\ndef solve(x): return 0",
+    "nests brackets": """
+        import os
+        data = b"[" * 100_000
+        os.write(3, len(data).to_bytes(4, "big") + data)
+        def solve(x): return 0
+    """,
+    "sends an unknown type": """
+        import os
+        data = b'{"__import__": "os"}'
+        os.write(3, len(data).to_bytes(4, "big") + data)
+        def solve(x): return 0
+    """,
+    "raises what has no text": """
+        class Odd(BaseException):
+            def __str__(self): raise self
+        def solve(x): raise Odd
+    """,
+    "traces": "import sys; sys.settrace(lambda *a: sys.exit(0))\ndef solve(x): return 0",
+    "leaves at exit": "import atexit, os; atexit.register(os._exit, 0)\ndef solve(x): return 0",
+    "crashes": "def solve(x): import ctypes; ctypes.string_at(0)",
+}
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_no_cheat_passes(any_level, outside, name):
+    verdict = run(any_level, CHEATS[name])
+    assert_harmless(verdict, any_level, outside)
+
+
+# Programs that reach outside: each is right if, and only if, it got there ---------------------------------------------
+
+REACHES = {
+    "deletes a file": "os.remove('{victim}')",
+    "deletes a tree": "shutil.rmtree('{folder}')",
+    "empties a file": "open('{victim}', 'w').close()",
+    "appends to a file": "open('{victim}', 'a').write('x')",
+    "opens a file for writing": "os.open('{victim}', os.O_RDWR)",
+    "creates a file": "open('{folder}/new', 'x')",
+    "creates a folder": "os.mkdir('{folder}/new')",
+    "renames a file": "os.rename('{victim}', '{folder}/new')",
+    "changes permissions": "os.chmod('{victim}', 0)",
+    "truncates a file": "os.truncate('{victim}', 0)",
+    "links to a file": "os.symlink('{victim}', '{folder}/link')",
+    "writes through a link": "os.symlink('{victim}', 'link'); open('link', 'w')",
+    "runs a shell": "assert os.system('echo x > {folder}/new') == 0",
+    "runs a program": "subprocess.run(['/bin/rm', '{victim}'], check=True)",
+    "becomes a program": "os.execv('/bin/true', ['true'])",
+    "spawns a program": "os.posix_spawn('/bin/true', ['true'], {{}})",
+    "forks": "os.fork() or time.sleep(60)",
+    "forks a daemon": "os.fork() or (os.setsid(), os.fork(), time.sleep(60))",
+    "forks without end": "[os.fork() for _ in range(10**6)]",
+    "starts a thread": "threading.Thread(target=time.sleep, args=(60,)).start()",
+    "uses processes": "multiprocessing.get_context('fork').Process(target=print).start()",
+    "connects": "socket.create_connection(('127.0.0.1', {port}), timeout=1)",
+    "sends a datagram": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', {port}))",
+    "fetches a page": "urllib.request.urlopen('http://127.0.0.1:{port}/', timeout=1)",
+    "kills everything": "os.kill(-1, signal.SIGKILL)",
+    "kills its parent": "os.kill(os.getppid(), signal.SIGKILL)",
+    "kills the group of its parent": "os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)",
+    "writes to its parent's memory": "open(f'/proc/{{os.getppid()}}/mem', 'r+b')",
+    "raises its limits": "resource.setrlimit(resource.RLIMIT_CPU, (100, 100))",
+    "becomes root": "os.setuid(0) if os.getuid() else 1 / 0",
+    "mounts": "assert ctypes.CDLL(None).mount(b'tmpfs', b'/', b'tmpfs', 0, None) == 0",
+    "leaves its root": "os.chroot('..')",
+    "traces its parent": "assert ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0",
+    "reads the environment": "os.environ['FLEXMDM_TEST_SECRET']",
+    "reads the environment of its parent": "open(f'/proc/{{os.getppid()}}/environ').read().index('TEST_SECRET')",
+    "waits for input": "input()",
+    "reads input": "sys.stdin.read()",
+    "imports what is installed": "import numpy",
+    "imports this package": "from flexmdm import Canvas",
+}  # fmt: skip
+MODULES = "ctypes multiprocessing os resource shutil signal socket subprocess sys threading time urllib.request"
+
+
+def reaching(attempt, outside):
+    folder, server = outside
+    attempt = attempt.format(folder=folder, victim=folder / "victim.txt", port=server.getsockname()[1])
+    imports = "\n    ".join(f"import {module}" for module in MODULES.split() if module.split(".")[0] in attempt)
+    return f"def solve(x):\n    {imports or 'pass'}\n    if x == 2: {attempt}\n    return x * x\n"
+
+
+@pytest.mark.parametrize("name", REACHES)
+def test_nothing_outside_is_reached(any_level, outside, name):
+    verdict = run(any_level, reaching(REACHES[name], outside))
+    assert_harmless(verdict, any_level, outside)
+
+
+@pytest.mark.parametrize("path", ["{victim}", "/etc/passwd", "/proc/self/status", "/dev/null", "/bin/sh"])
+def test_files_outside_are_not_even_there(narrow, outside, path):
+    if not narrow.guards.namespaces:
+        pytest.skip(f"without namespaces files can be read; here: {narrow.guards}")
+    path = path.format(victim=outside[0] / "victim.txt")
+    verdict = run(narrow, f"def solve(x):\n    open({path!r}).read()\n    return x * x")
+    assert verdict.result.startswith("failed: FileNotFoundError")
+
+
+def test_nothing_that_others_own_can_be_listed(narrow):
+    if not narrow.guards.namespaces:
+        pytest.skip(f"without namespaces folders can be read; here: {narrow.guards}")
+    verdict = run(narrow, "import os\nprint(sorted(os.listdir('/')), os.listdir('.'))\ndef solve(x): return x * x")
+    assert verdict.passed
+    assert not {"home", "tmp", "etc", "proc", "dev", "work"} & set(verdict.output.split("'"))
+    assert verdict.output.endswith(" []\n")
+
+
+def test_what_is_left_in_the_directory_is_gone_for_the_next(narrow):
+    if not narrow.guards.namespaces:
+        pytest.skip(f"without namespaces nothing can be written; here: {narrow.guards}")
+    source = """
+        import os
+        assert os.listdir(".") == []
+        open("left", "w").write("x")
+        os.makedirs("/".join("d" * 500))
+        def solve(x): return x * x
+    """
+    assert [run(narrow, source).result for _ in range(2)] == ["passed", "passed"]
+
+
+# Programs that use too much -------------------------------------------------------------------------------------------
+
+HOGS = {
+    "loops": "while True: pass",
+    "loops and catches everything": """
+        def solve(x):
+            while True:
+                try:
+                    while True: pass
+                except BaseException: pass
+    """,
+    "loops and ignores signals": """
+        import signal
+        for number in range(1, 65):
+            try: signal.signal(number, signal.SIG_IGN)
+            except (OSError, ValueError): pass
+        while True: pass
+    """,
+    "is busy inside one operation": "def solve(x): return 7 ** 10**9",
+    "backtracks": "import re\ndef solve(x): re.match('(a+)+b', 'a' * 60)",
+    "sleeps": "import time\ndef solve(x): time.sleep(1000)",
+    "stops itself": "import os, signal\ndef solve(x): os.kill(os.getpid(), signal.SIGSTOP)",
+    "waits for a message": "import os\ndef solve(x): os.read(3, 1)",
+    "prints without end": "def solve(x):\n    while True: print('x' * 1000)",
+    "answers without end": """
+        import os
+        def solve(x):
+            while True: os.write(3, b"\\0\\0\\0\\x01" + b"1")
+    """,
+    "yields without end": "import itertools\ndef solve(x): return itertools.count()",
+    "exhausts the stack": """
+        import sys
+        sys.setrecursionlimit(10**9)
+        def solve(x): return repr(nested())
+        def nested():
+            inner = []
+            for _ in range(10**6): inner = [inner]
+            return inner
+    """,
+}
+GREEDY = {
+    "takes all memory": "def solve(x): return bytearray(10**12)",
+    "takes memory bit by bit": "def solve(x):\n    a = []\n    while True: a.append(bytes(10**7))",
+    "makes a huge string": "def solve(x): return 'x' * 10**9",
+    "writes a huge file": "def solve(x):\n    with open('f', 'wb') as f:\n        while True: f.write(bytes(10**6))",
+    "writes many files": "def solve(x):\n    for n in range(10**6): open(str(n), 'w').close()",
+    "opens many files": "import os\ndef solve(x):\n    while True: os.dup(1)",
+    "recurses": "def solve(x): return solve(x)",
+    "returns a value that holds itself": "def solve(x):\n    a = []\n    a.append(a)\n    return a",
+}
+
+
+@pytest.mark.parametrize("name", HOGS)
+def test_no_hog_outlives_its_limits(narrow, outside, name):
+    start = time.monotonic()
+    verdict = run(narrow, HOGS[name])
+    assert time.monotonic() - start < NARROW.wall_seconds + SLACK
+    assert len(verdict.output) <= NARROW.output_bytes
+    if name in ("loops", "sleeps", "stops itself", "prints without end"):
+        assert verdict.result == "timed out"
+    assert_harmless(verdict, narrow, outside)
+
+
+@pytest.mark.parametrize("name", GREEDY)
+def test_greed_is_an_error_of_the_program(any_level, outside, name):
+    verdict = run(any_level, GREEDY[name])
+    assert verdict.result.startswith("failed: "), verdict
+    assert_harmless(verdict, any_level, outside)
+
+
+def test_a_limit_must_be_above_nothing():
+    with pytest.raises(ValueError, match="cpu_seconds = 0"):
+        Limits(cpu_seconds=0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt orphans")
+def test_whoever_leaves_the_group_is_found_and_ended():
+    script = f"""
+        import os, sys, time, types
+        for name, path in (("flexmdm", ""), ("flexmdm.evaluation", "evaluation"),
+                           ("flexmdm.evaluation.sandbox", "evaluation/sandbox")):
+            sys.modules[name] = types.ModuleType(name)
+            sys.modules[name].__path__ = [os.path.join({str(Path(flexmdm.__file__).parent)!r}, path)]
+        from flexmdm.evaluation.sandbox.guards import adopt_orphans
+        from flexmdm.evaluation.sandbox.warden import end_children
+        adopt_orphans()
+        reader, writer = os.pipe()
+        leader = os.fork()
+        if leader == 0:
+            os.setsid()
+            for _ in range(3):
+                if os.fork() == 0:
+                    os.setsid()
+                    if os.fork() == 0:
+                        os.setsid()
+                        os.write(writer, b"x")
+                    time.sleep(600)
+            time.sleep(600)
+        os.close(writer)
+        for _ in range(3): os.read(reader, 1)
+        print(len(end_children([leader], os.open("/proc", os.O_DIRECTORY))))
+        print(os.read(reader, 1))  # the end, once nobody holds the other side
+    """
+    command = [sys.executable, "-I", "-S", "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["7", "b''"], done.stderr
+
+
+def test_nothing_is_left_when_the_user_of_the_sandbox_dies():
+    if not Path("/proc").exists():
+        pytest.skip("there is no /proc")
+    with Sandbox() as box:
+        other, warden = os.fork(), box._warden.pid
+        if other == 0:  # the warden hears nothing from us any more, but from this copy of us, which dies
+            signal.alarm(60)
+            box.run(Program("import time\ntime.sleep(60)", SQUARE, "solve"))
+            os._exit(0)
+        deadline = time.monotonic() + 20
+        while len(children_of(warden)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(children_of(warden)) == 2
+        box._control.close()
+        os.kill(other, signal.SIGKILL)
+        os.waitpid(other, 0)
+        assert box._warden.wait(10) == 0 and children_of(warden) == []
+
+
+# Programs that are honest ---------------------------------------------------------------------------------------------
+
+
+def test_honest_programs_pass_at_every_level(any_level):
+    source = """
+        import collections, functools, heapq, itertools, math, random, re, string, zlib, colorsys
+        from typing import List
+        @functools.lru_cache(None)
+        def power(x: int, n: int) -> int:
+            return 1 if n == 0 else x * power(x, n - 1)
+        def solve(x: int) -> int:
+            random.random()
+            print(x)
+            return power(x, 2)
+    """
+    verdict = run(any_level, source)
+    assert verdict.passed and verdict.output == "2\n3\n4\n"
+
+
+def test_every_assertion_must_hold(sandbox):
+    assert run(sandbox, "def solve(x): return x * x").result == "passed"
+    assert run(sandbox, "def solve(x): return 4").result == "failed: AssertionError"
+    assert run(sandbox, "def solve(x): return x + None").result.startswith("failed: TypeError: unsupported operand")
+    assert run(sandbox, "def other(x): return 4").result == "failed: NameError: the program defines no 'solve'"
+    assert run(sandbox, "if __name__ == '__main__': raise ValueError\ndef solve(x): return x * x").passed
+
+
+@pytest.mark.parametrize(
+    ("returned", "expression"),
+    [
+        ("[1, 2.5, 'ü', None, True]", "candidate() == [1, 2.5, 'ü', None, True]"),
+        ("(1, (2, [3]))", "candidate() == (1, (2, [3])) and type(candidate()) is tuple"),
+        ("{'a': {1: 2}, (1, 2): {3}}", "candidate() == {'a': {1: 2}, (1, 2): {3}}"),
+        ("{1, 2}", "candidate() == {2, 1} and isinstance(candidate(), set)"),
+        ("10 ** 6000", "candidate() == 10 ** 6000"),
+        ("-2 ** 63", "candidate() == -2 ** 63"),
+        ("float('nan')", "candidate() != candidate()"),
+        ("-0.0", "str(candidate()) == '-0.0'"),
+        ("1e-320", "candidate() == 1e-320"),
+        ("1 + 2j", "candidate() == 1 + 2j"),
+        ("b'\\xff'", "candidate() == b'\\xff'"),
+        ("(x for x in 'ab')", "tuple(candidate()) == ('a', 'b') and candidate() != ['a', 'b']"),
+        ("map(str, [1])", "next(candidate()) == '1'"),
+        ("{1: 2}.keys()", "candidate() == {1} and candidate() != [1]"),
+        ("{1: 2}.values()", "list(candidate()) == [2]"),
+        ("{1: 2}.items()", "dict(candidate()) == {1: 2}"),
+        ("range(3)", "candidate() == range(3) and candidate() != [0, 1, 2]"),
+        ("__import__('collections').Counter('aab')", "candidate() == {'a': 2, 'b': 1}"),
+        ("__import__('collections').defaultdict(int, a=1)", "candidate() == {'a': 1}"),
+        ("__import__('collections').deque([1])", "list(candidate()) == [1] and candidate() != [1]"),
+        ("__import__('fractions').Fraction(1, 2)", "candidate() == 0.5"),
+        ("__import__('decimal').Decimal('15')", "candidate() == 15"),
+        ("object()", "candidate() != object() and candidate() is not None"),
+    ],
+)
+def test_values_arrive_as_in_one_process(sandbox, returned, expression):
+    test = f"def check(candidate):\n    assert {expression}"
+    assert run(sandbox, f"def solve(): return {returned}", test).result == "passed"
+
+
+def test_tests_see_what_a_call_did_to_its_arguments(sandbox):
+    test = """
+        def check(candidate):
+            numbers, names, seen = [3, 1, 2], {"a": 1}, set()
+            assert candidate(numbers, names, seen=seen) is None
+            assert numbers == [1, 2, 3] and names == {"a": 1, "b": [2]}
+            assert solve([], {}) is None
+    """
+    source = "def solve(numbers, names, seen=()):\n    numbers.sort()\n    names['b'] = [2]"
+    assert run(sandbox, source, textwrap.dedent(test)).result == "passed"
+
+
+def test_tests_can_expect_exceptions(sandbox):
+    test = """
+        def check(candidate):
+            try:
+                candidate()
+            except ValueError as error:
+                assert str(error) == "no"
+            else:
+                assert False
+    """
+    source = "class Mine(ValueError): pass\ndef solve(): raise {}"
+    results = [
+        run(sandbox, source.format(raised), textwrap.dedent(test)).result
+        for raised in ("ValueError('no')", "Mine('no')", "TypeError('no')", "SystemExit('no')")
+    ]
+    assert results == ["passed", "passed", "failed: TypeError: no", "failed: SystemExit: no"]
+
+
+def test_no_test_can_swallow_the_end_of_a_program(sandbox):
+    test = "def check(candidate):\n    try:\n        candidate()\n    except:\n        pass"
+    assert run(sandbox, "def solve(): import os; os._exit(0)", test).result.startswith("failed: the program ended")
+
+
+def test_helpers_of_the_tests_are_out_of_reach(sandbox):
+    context = "def half(x):\n    return x / 2\ndef solve(x):\n    return 2 * x\n"
+    test = "def check(candidate):\n    assert half(candidate(3)) == 3"
+    assert run(sandbox, "def solve(x): return 2 * x", test, context).passed
+    cheat = "half = lambda x: 3\ndef solve(x):\n    global half\n    half = lambda x: 3\n    return 0"
+    assert run(sandbox, cheat, test, context).result == "failed: AssertionError"
+
+
+def test_a_program_has_three_descriptors_and_the_channel_and_no_torch(sandbox):
+    source = """
+        import os, sys
+        def solve():
+            found = []
+            for descriptor in range(30):
+                try: os.fstat(descriptor)
+                except OSError: continue
+                found.append(descriptor)
+            return found, "torch" in sys.modules, dict(os.environ), sys.argv
+    """
+    assert run(sandbox, source, "def check(f): assert f() == ([0, 1, 2, 3], False, {}, ['']), f()").result == "passed"
+
+
+def test_guards_say_what_they_are():
+    with Sandbox(namespaces=False, seccomp=False) as box:
+        assert (box.guards.namespaces, box.guards.seccomp, box.guards.audit) == (False, False, True)
+        assert str(box.guards).startswith("audit; without namespaces")
+
+
+def test_many_programs_side_by_side():
+    programs = [Program(f"def solve(x): return x * x if {n} % 3 else None", SQUARE, "solve") for n in range(12)]
+    verdicts = dict(run_all(programs, workers=2))
+    assert [verdicts[n].passed for n in range(12)] == [bool(n % 3) for n in range(12)]
+    assert list(run_all([])) == []
+
+
+def test_an_entry_point_is_a_name():
+    with pytest.raises(ValueError, match="the name of a function"):
+        Program("", "", "solve()\nimport os")
+
+
+# Values ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "same"),
+    [
+        (Counter("aab"), {"a": 2, "b": 1}),
+        (OrderedDict(a=1), {"a": 1}),
+        (defaultdict(list, a=[1]), {"a": [1]}),
+        (namedtuple("Point", "x y")(1, 2), (1, 2)),
+        (deque([1]), deque([1])),
+        (Fraction(-1, 3), Fraction(-1, 3)),
+        (Decimal("1.10"), Decimal("1.10")),
+        (bytearray(b"x"), bytearray(b"x")),
+        (True, True),
+        (frozenset({1}), frozenset({1})),
+    ],
+)
+def test_values_of_the_standard_library_stay_or_become_their_base(value, same):
+    got = decode(encode(value))
+    assert got == same and type(got) is type(same)
+
+
+def test_functions_types_and_modules_are_opaque():
+    for value in (len, int, os, lambda: None, NotImplemented):
+        assert isinstance(decode(encode(value)), Opaque)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b'{"a": 1, "b": 2}', b"{}", b'{"set": [[]]}', b'{"int": "zz"}', b'{"int": 5}', b'{"dict": [1]}',
+     b'{"range": [1, 2, 0]}', b'{"Fraction": [1, 0]}', b'{"Decimal": "x"}', b'{"bytes": "0"}', b'{"os.system": "ls"}',
+     b"[" * 10**5, b"\xff"],
+)  # fmt: skip
+def test_bytes_that_are_no_value_are_an_error(data):
+    with pytest.raises(ValueError):
+        decode(data)

@@ -1,0 +1,132 @@
+import pytest
+
+from flexmdm.tasks.math import extract_answer, is_correct
+
+ANSWERS = [
+    # as GSM8K writes it
+    ("48 + 24 = 72 clips altogether.\n#### 72", "72"),
+    ("48/2 = <<48/2=24>>24 clips.\n#### 24", "24"),
+    ("#### 2,125", "2125"),
+    ("#### 109,200,000", "109200000"),
+    ("####42", "42"),
+    ("#### -5", "-5"),
+    ("#### −5", "-5"),
+    ("#### $18", "18"),
+    ("#### -$18", "-18"),
+    ("#### $-18", "-18"),
+    ("#### 18 dollars", "18"),
+    ("#### 50%", "50"),
+    ("#### 0.50", "0.5"),
+    ("#### .75", "0.75"),
+    ("#### 7.", "7"),
+    ("#### 7.00", "7"),
+    ("#### 3/4", "0.75"),
+    ("#### 1 1/2", "1.5"),
+    ("#### **42**", "42"),
+    ("#### $42$", "42"),
+    ("#### \\boxed{42}", "42"),
+    ("#### The final answer is 42", "42"),
+    ("#### Answer: 42", "42"),
+    ("#### x = 42", "42"),
+    ("#### 5 + 3 = 8", "8"),
+    ("#### 18<|endoftext|>", "18"),
+    ("#### 18\n\nQuestion: Tom has 5 apples.\nAnswer: 5 + 2 = 7\n#### 7", "18"),
+    ("#### 18\n#### 19", "18"),  # the first, as the official scorer does
+    ("####\n\n42", "42"),
+    ("#### Step 1: add\n5 + 6 = 11\n#### 11", "11"),
+    ("#### 1. Add the apples\n5 + 6 = 11\n#### 2. Subtract\n11 - 4 = 7\nThe answer is 7.", "7"),
+    # LaTeX
+    (r"Thus the total is \boxed{72}.", "72"),
+    (r"\boxed{10} is wrong, so \boxed{12}. There are 3 steps.", "12"),
+    (r"\boxed{\$1{,}234.50}", "1234.5"),
+    (r"\boxed{1\,234}", "1234"),
+    (r"\boxed{\frac{3}{4}}", "0.75"),
+    (r"\boxed{-\dfrac{1}{3}}", "-1/3"),
+    (r"\boxed{1\frac{1}{2}}", "1.5"),
+    (r"\boxed{42\text{ dollars}}", "42"),
+    (r"\boxed{\text{42 apples}}", "42"),
+    (r"\boxed{x = 42}", "42"),
+    (r"\boxed{50\%}", "50"),
+    (r"\boxed 42", "42"),
+    (r"\[ 6 \times 7 = 42 \]", "42"),
+    (r"So \(x = -7\).", "-7"),
+    (r"It is $1.5 \times 10^{3}$", "1500"),
+    (r"The area is 12 m^2.", "12"),
+    (r"The area is 12 \text{ cm}^{2}", "12"),
+    (r"\boxed{A}, that is 5", "5"),
+    # in words
+    ("The answer is 42.", "42"),
+    ("The answer is: $1,200.00.", "1200"),
+    ("The answer to the question is 42 apples, of which 3 are red.", "42"),
+    ("The answer is 5 + 3 = 8.", "8"),
+    ("The answer is 42. That took 3 steps.", "42"),
+    ("First I thought the answer is 10, but the answer is 12 because of 2 more.", "12"),
+    ("**Answer:** 42 apples", "42"),
+    ("Final Answer: $42", "42"),
+    ("Answer:\n\n42", "42"),
+    ("Answer: 3 + 4 = 7 apples. She eats 2 of them, so 7 - 2 = 5 are left.", "5"),
+    ("The answer is Rs. 500", "500"),
+    ("The answer is -3 degrees.", "-3"),
+    ("The answer is 2.5 million.", "2500000"),
+    ("the answer is six. No, 7.", "7"),
+    # only numbers
+    ("So she makes $18 every day.", "18"),
+    ("She has 10-5=5 left", "5"),
+    ("There are 20 - 13 = 7", "7"),
+    ("It costs $1,234,567.89!", "1234567.89"),
+    ("1,2,3 and 4", "4"),
+    ("He runs 3½ miles", "3.5"),
+    ("about ¼ of it", "0.25"),
+    ("that is 1/3 of the pie", "1/3"),
+    ("it weighs 12kg", "12"),
+    ("she is 5th", "5"),
+    ("the temperature is −4°C", "-4"),
+    ("the total is 42", "42"),
+    ("42 people have COVID-19", "42"),
+    ("0", "0"),
+    ("-0", "0"),
+    ("007", "7"),
+    # nothing
+    ("", None),
+    ("   \n", None),
+    ("I do not know.", None),
+    ("####", None),
+    (r"\boxed{}", None),
+    ("$", None),
+    ("1/0", None),
+    ("9" * 5000, None),
+]
+
+
+@pytest.mark.parametrize(("text", "answer"), ANSWERS)
+def test_the_answer_is_found(text, answer):
+    assert extract_answer(text) == answer
+
+
+def test_the_table_is_long_enough():
+    assert len(ANSWERS) >= 60
+
+
+@pytest.mark.parametrize("text", [text for text, answer in ANSWERS if answer is not None])
+def test_the_canonical_form_is_its_own_answer(text):
+    answer = extract_answer(text)
+    assert answer is not None and extract_answer(answer) == answer and extract_answer(f"so\n#### {answer}") == answer
+
+
+@pytest.mark.parametrize(
+    "text", ["{" * 9_999, r"\boxed{" * 999, "1," * 9_999, "answer is " * 999, "#### " + "-" * 9_999]
+)
+def test_a_long_and_odd_text_takes_no_time(text):
+    extract_answer(text)
+
+
+def test_numbers_are_compared_and_not_strings():
+    assert is_correct("She makes $18.00 a day.", "9 * 2 = $<<9*2=18>>18\n#### 18")
+    assert is_correct("#### 1000", "#### 1,000")
+    assert not is_correct("#### 0.33", "1/3")
+    assert not is_correct("", "18")
+
+
+def test_a_reference_without_a_number_is_an_error():
+    with pytest.raises(ValueError, match="no number"):
+        is_correct("18", "eighteen")

@@ -1,0 +1,50 @@
+import gzip
+import json
+
+import pytest
+
+from flexmdm.tasks.math import WordProblem, prompt_for, read_problems, without_annotations
+
+ROWS = [
+    {"question": "How many clips?", "answer": "48/2 = <<48/2=24>>24 in May.\n48+24 = <<48+24=72>>72.\n#### 72"},
+    {"question": "How much?", "answer": "It is $<<1000*2=2000>>2,000.\n#### 2,000"},
+]
+
+
+def write(file, rows):
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    file.write_bytes(gzip.compress(text.encode()) if file.suffix == ".gz" else text.encode())
+    return file
+
+
+@pytest.mark.parametrize("name", ["test.jsonl", "test.jsonl.gz"])
+def test_official_files_are_read_from_their_folder(tmp_path, name):
+    file = write(tmp_path / name, ROWS)
+    for place in (tmp_path, file):
+        problems = read_problems(place, "test")
+        assert [problem.final for problem in problems] == ["72", "2000"]
+        assert problems[0] == WordProblem(**ROWS[0])
+
+
+def test_annotations_are_kept_or_stripped():
+    problem = WordProblem(**ROWS[0])
+    assert "<<" in problem.answer
+    assert problem.worked == without_annotations(problem.answer) == "48/2 = 24 in May.\n48+24 = 72.\n#### 72"
+    assert without_annotations("a << b >> c << d") == "a  c << d"
+
+
+def test_the_prompt_ends_where_the_answer_begins():
+    assert prompt_for(" How many? \n") == "Question: How many?\nAnswer: "
+
+
+def test_errors_say_where(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"has no train.jsonl or train.jsonl.gz"):
+        read_problems(tmp_path, "train")
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        read_problems(tmp_path / "missing.jsonl")
+    with pytest.raises(ValueError, match=r"bad.jsonl, line 2: the answer must end with #### and a number"):
+        read_problems(write(tmp_path / "bad.jsonl", [ROWS[0], {"question": "?", "answer": "42"}]))
+    with pytest.raises(ValueError, match=r"line 1: there is no field 'answer', only 'question'"):
+        read_problems(write(tmp_path / "bad.jsonl", [{"question": "?"}]))
+    with pytest.raises(ValueError, match="there are no problems"):
+        read_problems(write(tmp_path / "none.jsonl", []))
