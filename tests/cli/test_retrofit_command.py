@@ -41,6 +41,14 @@ def test_a_run_is_retrofitted_resumed_sampled_and_merged(mdm, words, config, tmp
     assert "has no adapters to merge" in command("retrofit", merged, "--merge", "--out", tmp_path / "again")[1]
 
 
+def test_a_run_is_retrofitted_by_its_own_recipe_on_its_own_data(mdm, tmp_path, command):
+    assert command("retrofit", mdm, "--out", tmp_path / "flex")[2] == 0
+    before, after = (json.loads((run / "run.json").read_text()) for run in (mdm, tmp_path / "flex"))
+    assert after["recipe"] == before["recipe"] and after["task"]["data"] == before["task"]["data"]
+    assert (before["task"]["model"], after["task"]["model"]) == ("mdm", "flexmdm")
+    assert command("sample", tmp_path / "flex", "--num", 2, "--steps", 4)[2] == 0
+
+
 def test_the_8b_shape_is_counted_without_its_weights(tmp_path, command):
     out, _, _ = command("retrofit", "llada-8b", "--dry-run", "--json", tmp_path / "plan.json")
     assert "8.016B pretrained weights; 402.7M weights are trained" in out

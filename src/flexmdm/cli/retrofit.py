@@ -21,7 +21,7 @@ EXAMPLES = """
 
 * `torchrun --nproc-per-node 8 $(which flexmdm) retrofit BASE --config configs/llada8b.toml --out RUN`: on eight GPUs
 
-* `flexmdm retrofit runs/mdm --data paragraphs.txt --lora-rank 0 --steps 1000 --out runs/flex`: an MDM of your own
+* `flexmdm retrofit runs/mdm --out runs/flex`: an MDM of your own, on its own data, all weights
 
 * `flexmdm retrofit runs/llada-flex --merge --out merged`: adapters into the weights, which then stand alone
 """
@@ -37,7 +37,8 @@ def retrofit(
     ] = None,
     more: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     data: Annotated[
-        list[str] | None, typer.Option(help="Corpora to learn from, as `flexmdm train` takes them, in equal parts.")
+        list[str] | None,
+        typer.Option(help="Corpora to learn from, in equal parts. [default: of a run, what it learned from]"),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", file_okay=False)] = None,
     config: Annotated[
@@ -47,7 +48,7 @@ def retrofit(
     merge: Annotated[bool, typer.Option("--merge", help="Write the run BASE without adapters to --out.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be trained, and stop.")] = False,
     lora_rank: Annotated[
-        int | None, typer.Option(min=0, help="Rank of the adapters; 0 trains all weights. [default: 128]")
+        int | None, typer.Option(min=0, help="Rank of the adapters; 0 trains all weights. [default: 128; a run: 0]")
     ] = None,
     groups: Annotated[
         int | None, typer.Option(min=1, help="Groups of layers with an AdaLN of their own. [default: 4]")
@@ -58,11 +59,15 @@ def retrofit(
     ] = False,
     field: Annotated[str | None, typer.Option(help="The field or column to read. [default: text]")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="Of the data. [default: BASE's]")] = None,
-    max_length: Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence at most. [default: 1024]")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a sequence at most. [default: 1024; a run: its own]")
+    ] = None,
     held_out: Annotated[
         str | None, typer.Option(help="Share of the documents to hold out, or a file. [default: 0.05]")
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps. [default: 200,000]")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Optimizer steps. [default: 200,000; a run: its own]")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(min=0.01, help="Train for about so long instead.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences per pass (and device).")] = None,
     accumulation: Annotated[int | None, typer.Option(min=1, help="Passes per optimizer step.")] = None,
@@ -89,7 +94,7 @@ def retrofit(
     if resume:
         run = RunConfig.read(Path(out or ""))
     else:
-        stored = read_config_file(config) if config else _paper()
+        stored = read_config_file(config) if config else _defaults(base)
         stored["network"] = {**stored.get("network", {}), **({"base": base} if base else {})}
         if not stored["network"].get("base"):
             raise ValueError("which model is to be retrofitted? Give BASE, or network.base in the --config")
@@ -125,6 +130,20 @@ def retrofit(
     run = RunConfig(task_of(task).to_dict(), run.network, run.recipe, run.interpolant)
     running.train(run, Path(out or ""), resume, minutes, device)
     return None
+
+
+def _defaults(base: str | None) -> dict[str, Any]:
+    """What a run of ours was trained with and on, all weights; for any other base the paper's recipe."""
+    from flexmdm.training.config import RUN_FILE, RunConfig
+
+    if base is None or not (Path(base) / RUN_FILE).is_file():
+        return _paper()
+    run = RunConfig.read(Path(base)).to_dict()
+    task = {key: value for key, value in run["task"].items() if key not in _OF_ONE_RUN}
+    return {"task": task, "recipe": run["recipe"], "interpolant": run["interpolant"]}
+
+
+_OF_ONE_RUN = ("model", "tokenizer", "vocabulary", "contents", "longest")
 
 
 def _paper() -> dict[str, Any]:
