@@ -36,6 +36,12 @@ def test_every_function_named_in_the_paper_map_exists():
         assert found, f"{module}.{name}"
 
 
+def test_every_setting_of_the_retrofit_is_in_its_configuration():
+    settings = re.findall(r"`(\w+ = [^`]+)`", PAPER.partition("### The retrofit of LLaDA-8B")[2].partition("\n#")[0])
+    lines = [line.partition("#")[0].strip() for line in (ROOT / "configs" / "llada8b.toml").read_text().splitlines()]
+    assert len(settings) > 10 and set(settings) <= set(lines)
+
+
 def _has(module, name):
     return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}")
 

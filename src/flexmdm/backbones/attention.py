@@ -69,6 +69,14 @@ class Layout:
         buckets, back = _buckets(sizes, offsets, total, onlooker)
         return cls(sequence, position, offsets, longest, buckets, back, onlooker)
 
+    def to(self, device: torch.device) -> Layout:
+        """The same elsewhere: a model may be spread over several devices."""
+        buckets = self.buckets and [
+            Bucket(b.rows.to(device), b.shape, None if b.keys is None else b.keys.to(device)) for b in self.buckets
+        ]
+        moved = (x.to(device) for x in (self.sequence, self.position, self.offsets))
+        return Layout(*moved, self.longest, buckets, self.back.to(device), self.onlooker)
+
     @property
     def is_last(self) -> Tensor:
         """``[R]`` bool: the last row of each sequence."""

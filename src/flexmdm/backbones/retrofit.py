@@ -7,6 +7,7 @@ says. An MDM is the same without the new parts.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from types import MethodType
 from typing import Any, Self
@@ -67,6 +68,7 @@ class Retrofit(nn.Module):
             self.insertion_head = InsertionHead(hidden, hidden, expected_gap)
             for part in self.added.values():
                 part.apply(self.initialise)
+                part.to(next(self.embedding.parameters()).device)
 
     @property
     def added(self) -> dict[str, nn.Module]:
@@ -134,8 +136,8 @@ class Retrofit(nn.Module):
         for number, block in enumerate(self.blocks):
             modulation = groups[number * len(groups) // len(self.blocks)]
             x = self._run(block, x, modulation, layout, rotation)
-        x = self.norm(x)
-        logits = self.head(x[self._speakers(masked, layout)])
+        x = self.norm(x).to(tokens.device)
+        logits = self.head(x[self._speakers(masked, layout)]).to(tokens.device)
         if self.insertion_head is None:
             return logits, logits.new_zeros(len(tokens) + len(lengths))
         return logits, self.insertion_head(x, alpha[layout.sequence]) * open_gaps
@@ -146,6 +148,9 @@ class Retrofit(nn.Module):
         return end.masked_scatter(entries[:, None], x)
 
     def _run(self, block: nn.Module, x: Tensor, *rest: Any) -> Tensor:
+        device = next(block.parameters()).device
+        if x.device != device:  # the pretrained model may be spread over several
+            x, *rest = _moved((x, *rest), device)
         if self.gradient_checkpointing and self.training:
             return checkpoint(block, x, *rest, use_reentrant=False)
         return block(x, *rest)
@@ -154,6 +159,13 @@ class Retrofit(nn.Module):
         """The row that speaks of each mask: its own, or the one before (the first has none, and speaks itself)."""
         rows = masked.nonzero().flatten()
         return torch.where(layout.position[rows] > 0, rows - 1, rows) if self.shifted else rows
+
+
+def _moved(values: Sequence[Any], device: torch.device) -> list[Any]:
+    return [
+        tuple(_moved(value, device)) if isinstance(value, tuple) else None if value is None else value.to(device)
+        for value in values
+    ]
 
 
 class RetrofitConfig(FlexMDMConfig):

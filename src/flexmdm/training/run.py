@@ -70,6 +70,8 @@ def _from_base(network: Network, task: Any, common: dict[str, Any]) -> FlexMDMMo
     from flexmdm.backbones.bases import retrofit
 
     dtype = torch.bfloat16 if network.lora and network.base_dtype == "bfloat16" else torch.float32
+    if torch.cuda.is_available() and network.lora:  # straight to this process's GPU, not through everybody's memory
+        common |= {"device_map": {"": torch.cuda.current_device()}}
     options: dict[str, Any] = {"dtype": dtype, "mask_id": network.mask_id, "four_bit": network.base_dtype == "4-bit"}
     model = retrofit(network.base or "", groups=network.groups, lora=network.lora, **options, **common)
     if task.vocab_size > model.config.vocab_size:
