@@ -28,14 +28,14 @@ RESULTS = Path(__file__).parent / "results"
 PAPER = {"mdm": {2: 0.684, 7: 0.293, 12: 0.242}, "flexmdm": {2: 0.923, 7: 0.904, 12: 0.900}}  # 41 x 41, 256 steps
 COUNTS = (2, 7, 12)
 FLEXMDM: list[dict[str, Any]] = [
-    {"sampler": "tau", "steps": 64, "temperature": 1.0},
-    {"sampler": "tau", "steps": 256, "temperature": 1.0},
-    {"sampler": "adaptive", "steps": 64, "confidence": "top_prob", "temperature": 0.0},
-    {"sampler": "adaptive", "steps": 256, "confidence": "top_prob", "temperature": 0.0},
-    {"sampler": "spaced", "steps": 16, "temperature": 1.0},
-    {"sampler": "spaced", "steps": 16, "temperature": 0.0},
-    {"sampler": "spaced", "steps": 32, "temperature": 0.0},
     {"sampler": "spaced", "steps": 64, "temperature": 0.0},
+    {"sampler": "spaced", "steps": 32, "temperature": 0.0},
+    {"sampler": "spaced", "steps": 16, "temperature": 0.0},
+    {"sampler": "spaced", "steps": 16, "temperature": 1.0},
+    {"sampler": "tau", "steps": 256, "temperature": 1.0},
+    {"sampler": "adaptive", "steps": 256, "confidence": "top_prob", "temperature": 0.0},
+    {"sampler": "tau", "steps": 64, "temperature": 1.0},
+    {"sampler": "adaptive", "steps": 64, "confidence": "top_prob", "temperature": 0.0},
 ]
 MDM: list[dict[str, Any]] = [
     {"sampler": "low_confidence", "steps": 64, "temperature": 0.0},

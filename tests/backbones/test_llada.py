@@ -1,6 +1,7 @@
 """LLaDA's checkpoints in the Llama of transformers, against a plain implementation of what LLaDA computes."""
 
 import json
+import sys
 
 import pytest
 import torch
@@ -185,7 +186,26 @@ def test_no_model_and_too_little_memory_are_said(tmp_path, monkeypatch):
         load_base(folder)
 
 
-def test_four_bits_without_their_library_are_refused(tmp_path):
+def test_damaged_weights_are_said(tmp_path):
+    folder = written(tmp_path)
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(ValueError, match="cannot be loaded.*fetch it again"):
+        load_base(folder)
+
+
+def test_tied_embeddings_are_untied_so_that_adapters_on_the_head_change_the_head_alone(tmp_path):
+    weights = random_weights(CONFIG)
+    del weights["model.transformer.ff_out.weight"]
+    parts = load_base(written(tmp_path, config={**CONFIG, "weight_tying": True}, weights=weights)).parts
+    assert torch.equal(parts.head.weight, parts.embedding.weight) and parts.head.weight is not parts.embedding.weight
+    model = retrofit(tmp_path, lora={"rank": 2, "alpha": 2, "dropout": 0.0})
+    assert not model.config.encoder_config.tie_word_embeddings
+    model.save_pretrained(tmp_path / "saved")
+
+
+def test_four_bits_without_their_library_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     with pytest.raises(ValueError, match="pip install bitsandbytes"):
         load_base(written(tmp_path), four_bit=True)
 

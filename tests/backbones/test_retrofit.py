@@ -1,11 +1,14 @@
 """A pretrained model with the parts of FlexMDM: at first what it was, then whatever training makes of it."""
 
+import json
+import shutil
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from flexmdm.backbones import llada
-from flexmdm.backbones.bases import retrofit, untrained
+from flexmdm.backbones.bases import load_base, retrofit, untrained
 from flexmdm.backbones.encoder import Anatomy, Parts
 from flexmdm.backbones.retrofit import Retrofit, RetrofitConfig, RetrofitModel
 from flexmdm.training.loading import quiet_transformers
@@ -175,8 +178,72 @@ def test_an_incomplete_adapter_is_refused(stirred, tmp_path):
     model = stirred(lora=LORA)
     some = {name: p for name, p in model.state_dict().items() if "clock" not in name}
     model.save_pretrained(tmp_path, state_dict=some)
-    with pytest.raises(ValueError, match=r"4 weights are missing \(network.clock"):
+    with pytest.raises(ValueError, match=r"4 are missing \(network.clock"):
         RetrofitModel.from_pretrained(tmp_path)
+
+
+def test_a_damaged_adapter_and_one_of_another_rank_are_refused(stirred, tmp_path):
+    model = stirred(lora=LORA)
+    model.save_pretrained(tmp_path)
+    config = RetrofitConfig.from_pretrained(tmp_path)
+    config.lora = {**LORA, "rank": 5}
+    config.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"26 are of another shape"):
+        RetrofitModel.from_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"12345678")
+    with pytest.raises(ValueError, match="are damaged"):
+        RetrofitModel.from_pretrained(tmp_path)
+
+
+# Going on from a run --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("had", "gets"), [(None, None), (LORA, None), (LORA, LORA), (None, LORA)])
+def test_what_is_a_flexmdm_already_goes_on_as_it_is(stirred, tmp_path, had, gets):
+    model = stirred(lora=had).eval()
+    model.save_pretrained(tmp_path)
+    again = retrofit(tmp_path, lora=gets).eval()
+    torch.testing.assert_close(told(again), told(model), rtol=0, atol=1e-6)
+    adapted = had or gets
+    assert (again.config.lora is None) == (adapted is None)
+    trained = set(again.count_trained())
+    assert ("pretrained" in trained) == (adapted is None) and "insertion head" in trained
+
+
+def test_merged_and_then_trained_all_weights_move(stirred, tmp_path):
+    model = stirred(lora=LORA).merged()
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_other_adapters_than_it_has_are_refused(stirred, tmp_path):
+    stirred(lora=LORA).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="has adapters already.*merge them first"):
+        retrofit(tmp_path, lora={**LORA, "rank": 2})
+
+
+def test_the_base_is_found_from_anywhere_and_can_move(stirred, base, tmp_path, monkeypatch):
+    monkeypatch.chdir(base.parent)
+    model = retrofit(base.name, lora=LORA, mask_id=MASK)
+    model.save_pretrained(tmp_path / "adapter")
+    monkeypatch.chdir(tmp_path)
+    RetrofitModel.from_pretrained(tmp_path / "adapter")
+    shutil.copytree(base, tmp_path / "moved")
+    assert RetrofitModel.from_pretrained(tmp_path / "adapter", base=str(tmp_path / "moved")).config.mask_id == MASK
+
+
+def test_frozen_weights_come_back_in_their_precision_and_angles_stay_exact(base, tmp_path):
+    model = retrofit(base, lora=LORA, dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path / "adapter")
+    again = RetrofitModel.from_pretrained(tmp_path / "adapter")
+    assert (
+        again.network.norm.weight.dtype == torch.bfloat16 and again.network.clock.mlp[0].weight.dtype == torch.float32
+    )
+    again.merged().save_pretrained(tmp_path / "merged")
+    merged = RetrofitModel.from_pretrained(tmp_path / "merged")
+    assert merged.network.norm.weight.dtype == torch.bfloat16
+    whole = RetrofitModel.from_pretrained(tmp_path / "merged", dtype=torch.bfloat16)
+    for network in (again.network, merged.network, whole.network):
+        assert network.rotary.inv_freq.dtype == torch.float32
 
 
 def test_the_trained_weights_of_the_8b_shape_are_those_of_the_paper():
@@ -212,6 +279,17 @@ def test_a_relative_with_biases_and_shared_heads_is_taken_apart_too(randomised):
         packed = tokens.masked_fill(tokens == MASK, VOCAB)
         logits, _ = network(packed, torch.tensor([7]), tokens > 0, torch.ones(8).bool(), torch.zeros(1))
         torch.testing.assert_close(logits, expected[rows], rtol=0, atol=1e-6)
+
+
+def test_dream_is_qwen_with_its_rows_shifted(tmp_path, randomised):
+    config = Qwen2Config(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                         num_attention_heads=4, num_key_value_heads=2)  # fmt: skip
+    randomised(AutoModelForCausalLM.from_config(config)).save_pretrained(tmp_path)
+    stored = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**stored, "model_type": "Dream", "mask_token_id": MASK}))
+    base = load_base(tmp_path)
+    assert base.anatomy.shifted and base.mask_id == MASK and base.encoder.model_type == "qwen2"
+    assert retrofit(tmp_path).network.shifted
 
 
 def test_a_body_that_is_not_as_described_is_refused():

@@ -13,8 +13,9 @@ from flexmdm.backbones import bases, llada
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.backbones.retrofit import RetrofitModel
 from flexmdm.tasks.maze import MazeTask
+from flexmdm.tasks.text import TextTask
 from flexmdm.training.checkpoints import fault
-from flexmdm.training.config import Network
+from flexmdm.training.config import Network, Recipe, RunConfig
 from flexmdm.training.loading import load
 from flexmdm.training.progress import read_log
 from flexmdm.training.run import build, train
@@ -74,13 +75,29 @@ def test_the_learning_rate_falls_to_zero_as_often_as_the_schedule_restarts(retro
 def test_a_tokenizer_with_more_tokens_than_the_base_is_refused(retrofitted):
     config = retrofitted()
     larger = MazeTask(**{**MazeTask.from_dict(config.task).__dict__, "size": 9})
-    with pytest.raises(ValueError, match="use the tokenizer that belongs to it"):
+    with pytest.raises(ValueError, match="the task has .* tokens and .* knows"):
         build(replace(config, task=larger.to_dict()))
 
 
-def test_adapters_need_a_base():
-    with pytest.raises(ValueError, match="needs a network.base"):
-        Network(lora_rank=4)
+def test_adapters_need_a_base_built_like_llama(tiny, tmp_path, console):
+    with pytest.raises(ValueError, match="needs a model to adapt"):
+        build(replace(tiny(), network=Network(lora_rank=4)))
+    train(tiny(steps=2), tmp_path / "dit", device="cpu", console=console)
+    with pytest.raises(ValueError, match="not built as adapters need it"):
+        build(replace(tiny(), network=Network(base=str(tmp_path / "dit"), lora_rank=4)))
+
+
+def test_other_tokens_than_those_of_the_base_are_refused(tmp_path, monkeypatch, console):
+    monkeypatch.setenv("FLEXMDM_CACHE", str(tmp_path / "cache"))
+    tasks = []
+    for name, letters in (("first.txt", "abc"), ("second.txt", "ab")):
+        (tmp_path / name).write_text("".join(f"{letters * (n % 3 + 1)}\n" for n in range(40)))
+        tasks.append(TextTask(str(tmp_path / name), tokenizer="characters"))
+    recipe = Recipe(steps=1, batch_size=4, eval_size=4)
+    first, second = (RunConfig(task.to_dict(), Network(16, 1, 2), recipe) for task in tasks)
+    train(first, tmp_path / "run", device="cpu", console=console)
+    with pytest.raises(ValueError, match="tokens of the data are not those of"):
+        build(replace(second, network=Network(base=str(tmp_path / "run"))))
 
 
 @pytest.mark.parametrize("architecture", ["dit", "llada"])

@@ -148,6 +148,8 @@ def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float
     from torch.nn.attention.varlen import varlen_attn
 
     def mix(q: Tensor, keys: Tensor | slice, per_query: Tensor, per_key: Tensor) -> Tensor:
+        if not len(q):
+            return q.flatten(1)
         bounds = [F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32) for lengths in (per_query, per_key)]
         mixed = varlen_attn(
             q, k[keys].contiguous(), v[keys].contiguous(), *bounds, layout.longest, layout.longest, scale=scale

@@ -9,7 +9,9 @@ from typing import Any
 
 import psutil
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM, PretrainedConfig
+from safetensors import SafetensorError
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM, PretrainedConfig, Qwen2ForCausalLM
 
 from flexmdm.backbones import llada
 from flexmdm.backbones.encoder import Anatomy, Parts
@@ -54,26 +56,42 @@ def load_base(
     """
     stored = stored_config(place)
     if stored.get("model_type") == RetrofitConfig.model_type:
-        model = RetrofitModel.from_pretrained(place, dtype=dtype).merged()
-        return base_of(model)
+        return base_of(RetrofitModel.from_pretrained(place, dtype=dtype).merged())
     mask = mask_id if mask_id is not None else stored.get("mask_token_id")
     if mask is None:
         raise ValueError(f"{place} does not say which token is its mask: give its number (--mask-id)")
-    _check_room(place, dtype)
+    _check_room(place, dtype, four_bit)
     if four_bit:
         options["quantization_config"] = _four_bits()
-    loading: Any = LlamaForCausalLM if stored.get("model_type") == llada.MODEL_TYPE else AutoModelForCausalLM
-    if loading is LlamaForCausalLM:
-        options |= {"config": llada.llama_config(stored), "key_mapping": llada.KEY_MAPPING}
+    if stored.get("model_type") in (llada.MODEL_TYPE, _DREAM):
+        options["config"] = encoder_config_of(stored)
+    if stored.get("model_type") == llada.MODEL_TYPE:
+        options["key_mapping"] = llada.KEY_MAPPING
+    body: Any = _BODIES.get(str(stored.get("model_type")), AutoModelForCausalLM)
     try:
-        model, info = loading.from_pretrained(place, dtype=dtype or "auto", output_loading_info=True, **options)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ValueError(f"{place} cannot be loaded: {str(error).strip().splitlines()[0]}") from error
+        model, info = body.from_pretrained(place, dtype=dtype or "auto", output_loading_info=True, **options)
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        raise ValueError(
+            f"{place} cannot be loaded: {str(error).strip().splitlines()[0]} (if a file is damaged or missing, "
+            "fetch it again)"
+        ) from error
     _check_whole(place, info)
+    if any(p.is_meta for p in model.parameters()):
+        raise ValueError(
+            f"{place} does not fit on the devices of its device_map: weights on disk cannot be retrofitted"
+        )
     if not 0 <= mask < model.config.vocab_size:
         raise ValueError(f"the mask token {mask} of {place} is outside its vocabulary of {model.config.vocab_size}")
-    anatomy = anatomy or Anatomy(shifted=str(stored.get("model_type")).lower() == "dream")
+    anatomy = anatomy or Anatomy(shifted=stored.get("model_type") == _DREAM)
+    if model.config.tie_word_embeddings:  # adapters on the head must not change what is read
+        head = model.get_submodule(anatomy.head)
+        head.weight = nn.Parameter(head.get_parameter("weight").detach().clone())
+        model.config.tie_word_embeddings = False
     return Base(Parts.of(model, anatomy), model.config, anatomy, mask)
+
+
+_DREAM = "Dream"  # Qwen2 with bidirectional attention
+_BODIES = {llada.MODEL_TYPE: LlamaForCausalLM, _DREAM: Qwen2ForCausalLM}
 
 
 def base_of(model: RetrofitModel) -> Base:
@@ -104,6 +122,7 @@ def retrofit(
         interpolant, task: what it will be trained on.
         options: for `load_base`.
     """
+    place = str(Path(place).resolve()) if Path(place).exists() else str(place)
     common: dict[str, Any] = {
         "insertions": insertions,
         "expected_gap": expected_gap,
@@ -111,29 +130,57 @@ def retrofit(
         "task": task,
     }
     kind = stored_config(place).get("model_type")
-    if kind in (FlexMDMConfig.model_type, RetrofitConfig.model_type):
-        own: Any = (FlexMDMModel if kind == FlexMDMConfig.model_type else RetrofitModel).from_pretrained(place)
-        if own.config.insertions and not insertions:
-            raise ValueError(f"{place} is a FlexMDM: it cannot become an MDM; start from the MDM it was made from")
-        if own.config.insertions == insertions and (kind == FlexMDMConfig.model_type or own.config.lora == lora):
-            own.config.task, own.config.interpolant = task, interpolant or own.config.interpolant
-            return own.train()
-        if kind == FlexMDMConfig.model_type:
-            return _with_insertion_head(own, common)
-        base = base_of(own.merged())
+    if kind == FlexMDMConfig.model_type:
+        if lora is not None:
+            raise ValueError(f"{place} is not built as adapters need it: train all its weights (--lora-rank 0)")
+        own = FlexMDMModel.from_pretrained(place)
+        _check_kind(own, insertions, place)
+        return _going_on(own, common) if own.config.insertions == insertions else _with_insertion_head(own, common)
+    if kind != RetrofitConfig.model_type:
+        base, learned = load_base(place, **options), {}
     else:
-        base = load_base(place, **options)
+        run = RetrofitModel.from_pretrained(place, dtype=options.get("dtype"))
+        _check_kind(run, insertions, place)
+        if run.config.lora is not None and lora not in (None, run.config.lora):
+            raise ValueError(
+                f"{place} has adapters already, {run.config.lora}: go on with these, or merge them first "
+                f"(flexmdm retrofit {place} --merge --out FOLDER)"
+            )
+        if run.config.insertions == insertions and run.config.lora == (lora or run.config.lora):
+            return _going_on(run, common)
+        learned = {name: part.state_dict() for name, part in run.network.added.items()}
+        base = base_of(run.merged())
     config = RetrofitConfig(
         encoder=as_stored(base.encoder),
         anatomy=base.anatomy.to_dict(),
         groups=min(groups, len(base.parts.blocks)),
         lora=lora,
-        base=str(place) if lora else None,
+        base=place if lora else None,
         base_digest=digest_of(base.parts) if lora else None,
+        base_dtype=_precision(options) if lora else None,
         mask_id=base.mask_id,
         **common,
     )
-    return RetrofitModel(config, base.parts).train()
+    model = RetrofitModel(config, base.parts)
+    for name, state in learned.items():
+        model.network.get_submodule(name).load_state_dict(state)
+    return model.train()
+
+
+def _precision(options: dict[str, Any]) -> str:
+    return "4-bit" if options.get("four_bit") else str(options.get("dtype") or torch.float32).removeprefix("torch.")
+
+
+def _check_kind(model: FlexMDMModel, insertions: bool, place: str) -> None:
+    if model.config.insertions and not insertions:
+        raise ValueError(f"{place} is a FlexMDM: it cannot become an MDM; start from the MDM it was made from")
+
+
+def _going_on(model: FlexMDMModel, common: dict[str, Any]) -> FlexMDMModel:
+    """What is already what it is to be, with another task."""
+    model.config.task = common["task"]
+    model.config.interpolant = common["interpolant"] or model.config.interpolant
+    return model.train()
 
 
 def untrained(encoder: PretrainedConfig, mask_id: int, **common: Any) -> RetrofitModel:
@@ -161,6 +208,10 @@ def encoder_config_of(stored: dict[str, Any]) -> PretrainedConfig:
         return llada.llama_config(stored)
     if kind == RetrofitConfig.model_type:
         return RetrofitConfig(**stored).encoder_config
+    if kind == FlexMDMConfig.model_type:
+        raise ValueError("a DiT has the parts of a FlexMDM already, only its insertion head is new: nothing to count")
+    if kind == _DREAM:
+        kind = "qwen2"
     try:
         return AutoConfig.for_model(str(kind), **{key: value for key, value in stored.items() if key != "model_type"})
     except ValueError as error:
@@ -199,15 +250,15 @@ def _check_whole(place: str | Path, info: dict[str, Any]) -> None:
 _KEYS = ("missing_keys", "unexpected_keys", "mismatched_keys")
 
 
-def _check_room(place: str | Path, dtype: torch.dtype | None) -> None:
+def _check_room(place: str | Path, dtype: torch.dtype | None, four_bit: bool) -> None:
     """Say it before the machine does, if the weights of a folder do not fit in memory."""
     stored = sum(file.stat().st_size for file in Path(place).glob("*.safetensors")) if Path(place).is_dir() else 0
-    needed = stored * (2 if dtype == torch.float32 else 1)
+    needed = stored * (0.35 if four_bit else 2 if dtype == torch.float32 else 1)  # of what is mostly stored in 16 bits
     free = free_memory()
     if needed > free:
         raise ValueError(
             f"the weights of {place} need about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free: load them in "
-            "bfloat16 (--dtype bfloat16) or in 4 bits (--four-bit), or use a machine with more memory"
+            "bfloat16 (--dtype bfloat16) or in 4 bits (--four-bit) when you retrofit, or use a machine with more memory"
         )
 
 

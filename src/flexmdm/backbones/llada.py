@@ -47,7 +47,15 @@ KEY_MAPPING = {
 }
 
 _REQUIRED = {"block_type": "llama", "layer_norm_type": "rms", "activation_type": "silu", "rope": True}
-_WITHOUT = ("include_bias", "include_qkv_bias", "alibi", "clip_qkv", "attention_layer_norm", "scale_logits")
+_WITHOUT = (
+    "include_bias",
+    "include_qkv_bias",
+    "alibi",
+    "clip_qkv",
+    "attention_layer_norm",
+    "scale_logits",
+    "input_emb_norm",
+)
 
 
 def llama_config(stored: dict[str, Any]) -> LlamaConfig:
@@ -116,8 +124,6 @@ def export(network: nn.Module, config: LlamaConfig, mask_id: int, folder: Path, 
     """Write the pretrained part of a `Retrofit` (without adapters) as a checkpoint of LLaDA."""
     folder.mkdir(parents=True, exist_ok=True)
     state = _under_their_names(network)
-    if config.tie_word_embeddings:
-        del state["model.transformer.ff_out.weight"]
     save_torch_state_dict(state, str(folder), max_shard_size="5GB")
     stored = llada_config(config, mask_id, pad_id)
     (folder / "config.json").write_text(json.dumps(stored, indent=2) + "\n")

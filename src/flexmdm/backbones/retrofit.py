@@ -7,7 +7,7 @@ says. An MDM is the same without the new parts.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MethodType
 from typing import Any, Self
@@ -15,6 +15,7 @@ from typing import Any, Self
 import torch
 from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.tuners_utils import BaseTunerLayer
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -92,8 +93,14 @@ class Retrofit(nn.Module):
         if isinstance(layer, nn.Linear):
             nn.init.zeros_(layer.bias)
 
+    @property
+    def quantised(self) -> bool:
+        """Whether some of the pretrained weights are in 4 bits."""
+        return any(type(p).__name__ == "Params4bit" for p in self.parameters())
+
     def adapt(self, rank: int, alpha: int, dropout: float, queries: tuple[str, ...]) -> None:
         """Freeze what was pretrained, with LoRA on queries, keys, values and the head."""
+        self.is_loaded_in_4bit = self.quantised  # which PEFT asks for
         targets = rf"blocks\.\d+\.attention\.({'|'.join(queries)})|head"
         inject_adapter_in_model(
             LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets), self
@@ -178,6 +185,7 @@ class RetrofitConfig(FlexMDMConfig):
         lora: rank, alpha and dropout of the adapters; ``None`` trains all weights.
         base: where the frozen weights are, of a model that is saved without them.
         base_digest: tells them from others.
+        base_dtype: the precision they are loaded in: ``float32``, ``bfloat16`` or ``4-bit``.
         options: the rest, as for `FlexMDMConfig`; the size of the network is the encoder's.
     """
 
@@ -191,11 +199,13 @@ class RetrofitConfig(FlexMDMConfig):
         lora: dict[str, Any] | None = None,
         base: str | None = None,
         base_digest: str | None = None,
+        base_dtype: str | None = None,
         **options: Any,
     ) -> None:
         self.encoder = encoder or {"model_type": "llama", "vocab_size": 1}
         self.anatomy = Anatomy().to_dict() if anatomy is None else anatomy
-        self.groups, self.lora, self.base, self.base_digest = groups, lora, base, base_digest
+        self.groups, self.lora = groups, lora
+        self.base, self.base_digest, self.base_dtype = base, base_digest, base_dtype
         body = self.encoder_config
         options |= {"vocab_size": body.vocab_size, "hidden_size": body.hidden_size, "condition_size": body.hidden_size}
         options |= {"num_layers": body.num_hidden_layers, "num_heads": body.num_attention_heads, "dropout": 0.0}
@@ -256,28 +266,37 @@ class RetrofitModel(FlexMDMModel):
         super().save_pretrained(save_directory, state_dict=state, **options)
 
     @classmethod
-    def from_pretrained(cls, folder: Any, *_: Any, dtype: torch.dtype | None = None, **options: Any) -> Self:
-        """What `save_pretrained` wrote; ``options`` (such as ``device_map``) are for the frozen weights."""
+    def from_pretrained(
+        cls, folder: Any, *_: Any, dtype: torch.dtype | None = None, base: str | None = None, **options: Any
+    ) -> Self:
+        """What `save_pretrained` wrote.
+
+        Args:
+            folder: where.
+            dtype: of all weights; of a model with adapters, of the frozen ones. By default as they were.
+            base: where the frozen weights are now, if they have moved.
+            options: for loading the frozen weights, such as ``device_map``.
+        """
         folder = Path(folder)
         config = RetrofitConfig.from_pretrained(folder)
-        files = sorted(folder.glob("model*.safetensors"))
-        if not files:
-            raise FileNotFoundError(f"{folder} has no weights (model.safetensors)")
-        stored = {name: value for file in files for name, value in load_file(file).items()}
+        stored = _stored_weights(folder)
         if config.lora is None:
-            model = cls._assembled(config, stored)
+            model = cls._assembled(config, stored, dtype, folder)
         else:
+            config.base = base or config.base
             model = cls(config, cls._frozen_parts(config, folder, dtype, options))
-            _check_names(stored, model.kept_weights, folder)
+            _check_weights(stored, {name: model.get_parameter(name) for name in model.kept_weights}, folder)
             model.load_state_dict(stored, strict=False)
-        return (model if dtype is None or config.lora is not None else model.to(dtype)).eval()
+        return model.eval()
 
     @classmethod
-    def _assembled(cls, config: RetrofitConfig, stored: dict[str, Tensor]) -> Self:
+    def _assembled(
+        cls, config: RetrofitConfig, stored: dict[str, Tensor], dtype: torch.dtype | None, folder: Path
+    ) -> Self:
         with torch.device("meta"):
             model = cls(config)
-        _check_names(stored, set(model.state_dict()), "the weights")
-        model.load_state_dict(stored, assign=True)
+        _check_weights(stored, model.state_dict(), folder)
+        model.load_state_dict({name: value.to(dtype or value.dtype) for name, value in stored.items()}, assign=True)
         rotary = model.network.rotary
         model.network.rotary = type(rotary)(config.encoder_config)  # its buffers are computed, not stored
         return model
@@ -286,24 +305,36 @@ class RetrofitModel(FlexMDMModel):
     def _frozen_parts(cls, config: RetrofitConfig, folder: Path, dtype: Any, options: dict[str, Any]) -> Parts:
         from flexmdm.backbones.bases import load_base
 
-        place = config.base or ""
-        if not Path(place).exists() and (folder / place).exists():
-            place = str(folder / place)
-        base = load_base(place, dtype=dtype, **options)
-        if digest_of(base.parts) != config.base_digest:
+        four_bit = dtype is None and config.base_dtype == "4-bit"
+        usual = torch.float32 if config.base_dtype == "float32" else torch.bfloat16
+        loaded = load_base(
+            config.base or "",
+            dtype=dtype or usual,
+            mask_id=config.mask_id,
+            anatomy=Anatomy.from_dict(config.anatomy),
+            four_bit=four_bit,
+            **options,
+        )
+        if digest_of(loaded.parts) != config.base_digest:
             raise ValueError(
-                f"{folder} was trained on top of other weights than those of {place}: an adapter fits only its own base"
+                f"{folder} was trained on top of other weights than those of {config.base}: an adapter fits only its "
+                "own base"
             )
-        return base.parts
+        return loaded.parts
 
     def merged(self) -> RetrofitModel:
-        """Itself with the adapters merged into the weights: from now on all of them are saved."""
+        """Itself with the adapters merged into the weights: from now on all of them are trained and saved."""
+        if self.network.quantised:
+            raise ValueError(
+                "weights in 4 bits cannot take up their adapters: load the model with dtype=torch.bfloat16"
+            )
         self.network.merge_adapters()
-        self.config.lora = self.config.base = self.config.base_digest = None
+        self.requires_grad_(True)
+        self.config.lora = self.config.base = self.config.base_digest = self.config.base_dtype = None
         return self
 
     def count_parameters(self) -> dict[str, int]:
-        """All parameters, those of the input embeddings, and those that are trained, by part."""
+        """All parameters, and those of the input embeddings."""
         table = sum(p.numel() for p in self.network.embedding.parameters())
         return {"total": sum(p.numel() for p in self.parameters()), "input_embedding": table}
 
@@ -325,24 +356,37 @@ def _part_of(name: str) -> str:
     return named.get(name.partition(".")[0], "pretrained")
 
 
-def _check_names(stored: dict[str, Tensor], wanted: set[str], where: Any) -> None:
-    missing, unknown = sorted(wanted - set(stored)), sorted(set(stored) - wanted)
-    if missing or unknown:
+def _stored_weights(folder: Path) -> dict[str, Tensor]:
+    files = sorted(folder.glob("model*.safetensors"))
+    if not files:
+        raise FileNotFoundError(f"{folder} has no weights (model.safetensors)")
+    try:
+        return {name: value for file in files for name, value in load_file(file).items()}
+    except SafetensorError as error:
+        raise ValueError(f"the weights in {folder} are damaged ({error}): fetch or train them again") from error
+
+
+def _check_weights(stored: dict[str, Tensor], wanted: Mapping[str, Tensor], where: Any) -> None:
+    missing, unknown = sorted(set(wanted) - set(stored)), sorted(set(stored) - set(wanted))
+    other = [name for name in set(wanted) & set(stored) if wanted[name].shape != stored[name].shape]
+    if missing or unknown or other:
+        told = {"missing": missing, "unknown": unknown, "of another shape": other}
+        said = [f"{len(names)} are {how} ({', '.join(names[:3])})" for how, names in told.items() if names]
         raise ValueError(
-            f"{where}: {len(missing)} weights are missing ({', '.join(missing[:3]) or 'none'}) and {len(unknown)} are "
-            f"unknown ({', '.join(unknown[:3]) or 'none'}): this is not a whole checkpoint of this model"
+            f"{where} is not a whole checkpoint of what its config.json says: of its weights {'; '.join(said)}"
         )
 
 
 def digest_of(parts: Parts) -> str:
     """Tells the weights of one pretrained model from another's, in whatever precision they were loaded.
 
-    It looks at the norms and at some embeddings, which no quantisation changes.
+    It looks at the norms and at some rows of embedding and head, which no quantisation changes.
     """
     digest = hashlib.sha256()
     norms = [block.get_submodule(name) for block in parts.blocks for name in ("attention_norm", "feed_norm")]
-    table = next(parts.embedding.parameters())
-    for weight in [*(p for norm in [*norms, parts.norm] for p in norm.parameters()), table[:16], table[-16:]]:
+    tables = [next(parts.embedding.parameters()), parts.head.get_parameter("weight")]
+    ends = [rows for table in tables for rows in (table[:16], table[-16:])]
+    for weight in [*(p for norm in [*norms, parts.norm] for p in norm.parameters()), *ends]:
         digest.update(weight.detach().to(torch.bfloat16).view(torch.int16).cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 

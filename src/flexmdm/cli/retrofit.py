@@ -19,7 +19,7 @@ EXAMPLES = """
 
 * `flexmdm retrofit GSAI-ML/LLaDA-8B-Base --data hf:OWNER/WEB hf:OWNER/MATH --out runs/llada-flex`: a base from the Hub
 
-* `torchrun --nproc-per-node 8 $(which flexmdm) retrofit BASE --config configs/llada8b.toml --out RUN`: on eight GPUs
+* `torchrun --nproc-per-node 8 $(which flexmdm) retrofit BASE --config configs/llada8b.toml --accumulation 2 --out RUN`
 
 * `flexmdm retrofit runs/mdm --out runs/flex`: an MDM of your own, on its own data, all weights
 
@@ -149,11 +149,11 @@ _OF_ONE_RUN = ("model", "tokenizer", "vocabulary", "contents", "longest")
 def _paper() -> dict[str, Any]:
     """The paper's transfer recipe; one pass of a GPU has four sequences, so that sixteen have its batch of 64."""
     return {
-        "network": {"lora_rank": 128, "lora_alpha": 128, "lora_dropout": 0.1, "groups": 4},
+        "network": {"lora_rank": 128, "lora_alpha": 128, "lora_dropout": 0.1, "groups": 4, "base_dtype": "bfloat16"},
         "recipe": {
             "steps": 200_000, "batch_size": 4, "learning_rate": 1e-4, "weight_decay": 0.1, "beta2": 0.999,
             "schedule": "restarts", "warmup": 1000, "ema": 0.9999, "eval_every": 2000, "save_every": 1000,
-            "gradient_checkpointing": True,
+            "gradient_checkpointing": True, "dtype": "bfloat16",
         },
     }  # fmt: skip
 
@@ -179,8 +179,9 @@ def _dry_run(run: RunConfig, json: Path | None) -> None:
     stored = llada.SHAPE_8B if place == _SHAPE else bases.stored_config(place)
     encoder = bases.encoder_config_of(stored)
     mask = run.network.mask_id if run.network.mask_id is not None else stored.get("mask_token_id", 0)
+    groups = min(run.network.groups, encoder.num_hidden_layers)
     config = RetrofitConfig(
-        encoder=bases.as_stored(encoder), groups=run.network.groups, lora=run.network.lora, base=place, mask_id=mask
+        encoder=bases.as_stored(encoder), groups=groups, lora=run.network.lora, base=place, mask_id=mask
     )
     model = planning.shape_only(config)
     weights = planning.count_weights(model)
@@ -190,12 +191,13 @@ def _dry_run(run: RunConfig, json: Path | None) -> None:
     )
     for part, count in weights["trained"].items():
         typer.echo(f"  {part:<30} {count / 1e6:8.2f}M")
-    length = run.task.get("max_length", 1024) // 2
+    length, sequences = run.task.get("max_length", 1024) // 2, run.recipe.batch_size
     typer.echo(
-        f"memory per GPU in GB, under FSDP with gradient checkpointing, for 64 sequences a step and states of {length} "
-        "entries on average (estimates):"
+        f"memory per GPU in GB (estimates), frozen weights in {run.network.base_dtype}, gradient checkpointing, "
+        f"{sequences} states of {length} entries on each GPU at a time; several GPUs under FSDP:"
     )
-    memory = {gpus: planning.memory_per_gpu(model, gpus, 64, length) for gpus in _GPUS}
+    precision = run.network.base_dtype
+    memory = {gpus: planning.memory_per_gpu(model, gpus, sequences, length, precision) for gpus in _GPUS}
     for gpus, parts in memory.items():
         described = ", ".join(f"{name} {value:.1f}" for name, value in parts.items() if name != "total")
         typer.echo(f"  {gpus:>2} GPU{'s' if gpus > 1 else ''}: {parts['total']:.1f} ({described})")

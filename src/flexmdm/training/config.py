@@ -50,8 +50,6 @@ class Network:
             raise ValueError(f"network.base_dtype must be float32, bfloat16 or 4-bit, got {self.base_dtype!r}")
         if self.lora_rank < 0 or not 0 <= self.lora_dropout < 1 or self.groups < 1:
             raise ValueError("network.lora_rank must not be negative, groups at least 1, lora_dropout in [0, 1)")
-        if self.lora_rank and self.base is None:
-            raise ValueError("network.lora_rank needs a network.base to adapt")
 
     @property
     def lora(self) -> dict[str, Any] | None:

@@ -54,7 +54,7 @@ def model_of(folder: Path) -> FlexMDMModel:
     if config.get("model_type") != FlexMDMConfig.model_type:
         from flexmdm.backbones.retrofit import RetrofitModel
 
-        return RetrofitModel.from_pretrained(folder, dtype=torch.float32)
+        return RetrofitModel.from_pretrained(folder)
     return FlexMDMModel.from_pretrained(folder, dtype=torch.float32)
 
 

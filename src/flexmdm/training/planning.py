@@ -8,7 +8,7 @@ import torch
 
 from flexmdm.backbones.retrofit import RetrofitConfig, RetrofitModel
 
-_FROZEN = 2  # bytes of a frozen weight, bfloat16
+_FROZEN = {"float32": 4.0, "bfloat16": 2.0, "4-bit": 0.55}  # bytes of a frozen weight
 _TRAINED = 4 + 4 + 8 + 4  # of a trained one: itself, its gradient, two moments, its average
 _ACTIVATION = 2  # bfloat16
 _PER_LOGIT = 2 + 4 + 4  # itself, its logarithm and the gradient of that, in single precision
@@ -33,34 +33,32 @@ def count_weights(model: RetrofitModel) -> dict[str, Any]:
     }
 
 
-def memory_per_gpu(model: RetrofitModel, gpus: int, batch_size: int, mean_length: int) -> dict[str, float]:
+def memory_per_gpu(
+    model: RetrofitModel, gpus: int, sequences: int, mean_length: int, precision: str = "bfloat16"
+) -> dict[str, float]:
     """Gigabytes on each of ``gpus`` GPUs under FSDP with gradient checkpointing.
 
     Args:
         model: its weights are only counted.
         gpus: how many.
-        batch_size: sequences of a step, over all GPUs.
+        sequences: of one pass on each GPU.
         mean_length: entries of a state, on average; half of the tokens of a sequence.
+        precision: of the frozen weights.
     """
-    network = model.network
-    rows = max(batch_size // gpus, 1) * mean_length
-    per_block = _bytes(network.blocks[0])
-    outside = _bytes(network) - sum(map(_bytes, network.blocks))
-    shared = sum(_FROZEN * p.numel() if not p.requires_grad else _TRAINED * p.numel() for p in network.parameters())
-    gathered = 0 if gpus == 1 else outside + 2 * per_block  # FSDP fetches the next block while one is at work
-    hidden, body = model.config.hidden_size, model.config.encoder_config
-    kept = rows * hidden * (model.config.num_layers + 2 * model.config.groups)  # what enters blocks, and modulations
-    inside = rows * (12 * hidden + 3 * body.intermediate_size)  # one block is computed again at a time
-    logits = rows // 2 * model.config.vocab_size * _PER_LOGIT
-    parts = {
-        "weights, gradients and moments": shared / gpus,
-        "gathered weights": gathered,
-        "activations": _ACTIVATION * (kept + inside) + logits,
-    }
+    network, config = model.network, model.config
+    frozen, rows = _FROZEN[precision], sequences * mean_length
+    outside = _bytes(network, frozen) - sum(_bytes(block, frozen) for block in network.blocks)
+    held = sum((_TRAINED if p.requires_grad else frozen) * p.numel() for p in network.parameters()) / gpus
+    gathered = 0 if gpus == 1 else outside + 2 * _bytes(network.blocks[0], frozen)  # one at work, the next on its way
+    kept = rows * config.hidden_size * (config.num_layers + 2 * config.groups)  # what enters blocks, and modulations
+    inside = rows * (12 * config.hidden_size + 3 * config.encoder_config.intermediate_size)  # of one block at a time
+    activations = _ACTIVATION * (kept + inside) + rows // 2 * config.vocab_size * _PER_LOGIT
+    parts = {"weights, gradients and moments": held, "gathered weights": gathered, "activations": activations}
     sizes = {name: round(value / _GIGABYTE, 2) for name, value in parts.items()}
-    return {**sizes, "total": round(sum(parts.values()) / _GIGABYTE, 2)}
+    loading = _bytes(network, frozen) / _GIGABYTE  # each GPU holds all weights before they are cut up
+    return {**sizes, "total": round(sum(parts.values()) / _GIGABYTE, 2), "while loading": round(loading, 2)}
 
 
-def _bytes(module: torch.nn.Module) -> int:
+def _bytes(module: torch.nn.Module, frozen: float) -> float:
     """Of the weights as a forward pass needs them."""
-    return sum(p.numel() * (4 if p.requires_grad else _FROZEN) for p in module.parameters())
+    return sum(p.numel() * (4 if p.requires_grad else frozen) for p in module.parameters())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import resource
 import time
-from copy import deepcopy
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from rich.markup import escape
 from transformers import TrainerCallback
 
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
+from flexmdm.data.tokenizers import tokenizer_of
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.tasks import task_of
+from flexmdm.tasks.prepared import PreparedTask
 from flexmdm.training.checkpoints import checkpoints, latest, step_of, was_finished
 from flexmdm.training.collation import Collator
 from flexmdm.training.config import RUN_FILE, Network, RunConfig
@@ -29,6 +31,7 @@ from flexmdm.training.progress import LOG_FILE, FileLog, Interruption, LiveProgr
 from flexmdm.training.trainer import FlexMDMTrainer, runs_on_cpu
 
 CURVES_FILE = "loss.png"
+_PATIENCE = timedelta(days=2)  # processes wait while one of them prepares the data
 
 
 def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
@@ -44,6 +47,8 @@ def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
         "task": config.task,
     }
     network = config.network
+    if network.lora and network.base is None:
+        raise ValueError("network.lora_rank needs a model to adapt: network.base (--from)")
     if network.base is not None:
         return task, _from_base(network, task, common)
     if network.architecture == "llada":
@@ -69,15 +74,24 @@ def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
 def _from_base(network: Network, task: Any, common: dict[str, Any]) -> FlexMDMModel:
     from flexmdm.backbones.bases import retrofit
 
-    dtype = torch.bfloat16 if network.lora and network.base_dtype == "bfloat16" else torch.float32
+    base = network.base or ""
+    theirs = tokenizer_of(base) if isinstance(task, PreparedTask) else None
+    if theirs is not None and not task.text.same_tokens(theirs):
+        raise ValueError(
+            f"the tokens of the data are not those of {base}: use the tokenizer that belongs to it (--tokenizer {base})"
+        )
+    options: dict[str, Any] = {
+        "dtype": torch.float32 if network.base_dtype == "float32" or not network.lora else torch.bfloat16,
+        "four_bit": network.base_dtype == "4-bit",
+        "mask_id": network.mask_id,
+    }
     if torch.cuda.is_available() and network.lora:  # straight to this process's GPU, not through everybody's memory
-        common |= {"device_map": {"": torch.cuda.current_device()}}
-    options: dict[str, Any] = {"dtype": dtype, "mask_id": network.mask_id, "four_bit": network.base_dtype == "4-bit"}
-    model = retrofit(network.base or "", groups=network.groups, lora=network.lora, **options, **common)
+        options["device_map"] = {"": torch.cuda.current_device()}
+    model = retrofit(base, groups=network.groups, lora=network.lora, **options, **common)
     if task.vocab_size > model.config.vocab_size:
         raise ValueError(
-            f"the tokenizer has {task.vocab_size:,} tokens and {network.base} knows {model.config.vocab_size:,}: "
-            f"use the tokenizer that belongs to it (--tokenizer {network.base}); an mdm also needs a pad_id of its own"
+            f"the task has {task.vocab_size:,} tokens and {base} knows {model.config.vocab_size:,}: use the tokenizer "
+            f"that belongs to it (--tokenizer {base}); an mdm also needs a pad_id of its own"
         )
     return model
 
@@ -118,7 +132,9 @@ def train(
     if minutes is not None and minutes <= 0:
         raise ValueError(f"minutes must be positive, got {minutes}")
     quiet_transformers()
-    processes = PartialState(cpu=runs_on_cpu(device))  # those that torchrun started, or this one alone
+    processes = PartialState(
+        cpu=runs_on_cpu(device), timeout=_PATIENCE
+    )  # those that torchrun started, or this one alone
     console = (console or Console(stderr=True)) if processes.is_main_process else Console(quiet=True)
     _check_place(folder, resume)
     with processes.local_main_process_first():  # which prepares the data, for the others to find
@@ -271,10 +287,11 @@ def _starting_point(config: RunConfig, folder: Path, console: Console) -> Path |
 def steps_within(
     seconds: float, config: RunConfig, task: Any, model: FlexMDMModel, device: torch.device | str = "cpu"
 ) -> int:
-    """How many steps fit in a time, from a few on a copy that is thrown away."""
+    """How many steps fit in a time, from a few that are taken back."""
     recipe = config.recipe
-    copy = deepcopy(model).to(device).train()
-    optimizer = make_optimizer(copy, recipe)
+    before = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+    model.to(device).train()
+    optimizer = make_optimizer(model, recipe)
     collate = Collator(
         task.train, model.interpolant, model.config.mask_id, recipe.targets == "marginalised", recipe.seed
     )
@@ -284,13 +301,16 @@ def steps_within(
         start = time.perf_counter()
         first = len(durations) * recipe.batch_size
         batch = collate(list(range(first, first + recipe.batch_size))).to(device)
-        output = copy(**batch.inputs(model.config.mask_id))
+        output = model(**batch.inputs(model.config.mask_id))
         loss = batch.loss(output.logits, output.insertions, model.interpolant).total.mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         loss.item()  # waits for a GPU
         durations.append(time.perf_counter() - start)
+    with torch.no_grad():
+        for name, value in before.items():
+            model.get_parameter(name).copy_(value)
     each = sorted(durations)[len(durations) // 2] * recipe.accumulation
     return max(int(0.95 * seconds / each), 1)
 

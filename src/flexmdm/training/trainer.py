@@ -251,6 +251,8 @@ class FlexMDMTrainer(Trainer):
         if self._sharded:
             shard(self.model.network)
             self.ema.shard_like(self.model)
+            if not hasattr(self, "is_distributed_loading_by_transformers"):
+                raise RuntimeError("this version of transformers cannot be told that a model is sharded: take 5.22")
             self.is_distributed_loading_by_transformers = True  # keeps accelerate from wrapping it in DDP as well
         return super()._prepare_for_training(*arguments, **named)
 
