@@ -82,8 +82,8 @@ def main() -> None:
                 score = plan(task, denoiser, count, arguments.num, **options).score
                 console.print(table_of([score], ""), highlight=False)
                 rows.append({**score.to_dict(), "trained": trained})
-                file.write_text(json.dumps({"command": _command(arguments), "rows": rows}, indent=1) + "\n")
-    (RESULTS / f"{arguments.name}.md").write_text(markdown(rows, _command(arguments)))
+                write(rows, arguments)
+    write(rows, arguments)
     runs = {n: f for n, f in (("FlexMDM", arguments.run), ("MDM", arguments.mdm)) if f}
     if runs:
         draw_curves({n: read_log(f / LOG_FILE) for n, f in runs.items()}, RESULTS / f"{arguments.name}-loss.png")
@@ -91,6 +91,13 @@ def main() -> None:
     for model, folder in runs.items():
         shutil.copy(folder / LOG_FILE, RESULTS / "logs" / f"{arguments.name}-{model.lower()}.jsonl")
     console.print(f"written to {RESULTS / arguments.name}.{{json,md}} and {RESULTS / 'logs'}")
+
+
+def write(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
+    """What has been measured so far, for machines and for people."""
+    command = _command(arguments)
+    (RESULTS / f"{arguments.name}.json").write_text(json.dumps({"command": command, "rows": rows}, indent=1) + "\n")
+    (RESULTS / f"{arguments.name}.md").write_text(markdown(rows, command))
 
 
 def _training(folder: Path) -> dict[str, float] | None:

@@ -64,7 +64,7 @@ def measured(run: Path, step: int) -> dict[str, float]:
     task = task_of(RunConfig.read(run).task, run)
     model = averaged(run / f"checkpoint-{step}")
     score = bits(model, task, task.validation.some(LIKELIHOODS), TIMES)
-    samples = TextPipeline(task, model).fill([([], [])] * NUM, steps=64, seed=step)
+    samples = TextPipeline(task, model).fill([["", ""]] * NUM, steps=64, seed=step)
     fidelity = length_fidelity([len(s.tokens) for s in samples], task.validation.store.lengths.tolist())
     return {
         "bits_per_character": score.per_character.value,

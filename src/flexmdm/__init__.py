@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         SineSchedule,
     )
     from flexmdm.sequences import Ragged
+    from flexmdm.tasks.code import CodePipeline
     from flexmdm.tasks.sft import SFTPipeline
     from flexmdm.tasks.text import TextPipeline
 
@@ -45,6 +46,7 @@ _HOME = {
         "SineSchedule",
     ],
     "sequences": ["Ragged"],
+    "tasks.code": ["CodePipeline"],
     "tasks.sft": ["SFTPipeline"],
     "tasks.text": ["TextPipeline"],
 }
@@ -53,6 +55,7 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "Alignment",
     "Canvas",
+    "CodePipeline",
     "CosineSchedule",
     "Denoiser",
     "FiniteDistribution",

@@ -57,3 +57,100 @@ def test_what_is_missing_is_said(tmp_path):
         benchmark("gsm8k", None, tmp_path)
     with pytest.raises(ValueError, match="--data FOLDER"):
         benchmark("gsm8k", tmp_path, None)
+
+
+# Runs -----------------------------------------------------------------------------------------------------------------
+
+TINY = [
+    "--hidden", "16", "--layers", "1", "--heads", "2", "--batch-size", "8", "--max-length", "24", "--device", "cpu",
+    "--steps", "2", "--save-every", "2", "--eval-every", "2",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sums(tmp_path_factory):
+    """A folder in the official form."""
+    folder = tmp_path_factory.mktemp("sums")
+    rows = [{"question": f"{a}+{b}", "answer": f"{a}+{b}={a + b}\n#### {a + b}"} for a in range(12) for b in range(8)]
+    lines(folder / "train.jsonl", rows[:84])
+    lines(folder / "test.jsonl", rows[84:])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(sums, trained):
+    train = ["train", sums / "train.jsonl", "--task", "sft", *TINY]
+    return trained("flex", *train), trained("mdm", *train, "--model", "mdm")
+
+
+def test_fine_tuned_runs_are_swept_compared_and_drawn(runs, sums, command, tmp_path):
+    out, figure = tmp_path / "new" / "gsm8k.json", tmp_path / "new" / "gsm8k.png"
+    arguments = ["eval", *runs, "--benchmark", "gsm8k", "--data", sums, "--json", out, "--batch-size", "5"]
+    printed, err, code = command(*arguments, "--num", "7", "--steps", "2", "4", "--page", figure)
+    assert code == 0 and "GSM8K, test: 7 items" in printed and "mdm - flex at 4 steps" in printed, err
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    found = json.loads(out.read_text())
+    assert [(row["run"], row["sampler"], row["steps"]) for row in found["results"]] == [
+        ("flex", "adaptive", 2), ("flex", "adaptive", 4), ("mdm", "low_confidence", 2), ("mdm", "low_confidence", 4),
+    ]  # fmt: skip
+    first, *_, last = found["results"]
+    assert (first["window"], first["confidence"], first["temperature"]) == ([5.0, 64], "top_prob", 0.0)
+    assert last["block"] == 32 and 1 <= last["evaluations"] <= 5 and {"value", "low", "high"} == set(last["accuracy"])
+    assert found["seed"] == 0 and found["command"].startswith("flexmdm eval") and len(found["differences"]) == 2
+
+    items = out.with_suffix(".items") / first["items"]
+    before = [json.loads(line)["generation"] for line in items.read_text().splitlines()]
+    printed, err, code = command(*arguments, "--steps", "2")
+    assert code == 0 and "flex, 2 steps: 7 of 12 were there already" in err, err
+    after = [json.loads(line)["generation"] for line in items.read_text().splitlines()]
+    assert len(after) == 12 and after[:7] == before
+    printed, err, code = command(*arguments, "--steps", "2", "--seed", "1")
+    assert code == 0 and "flex, 2 steps: begun anew, as these have changed: seed" in err, err
+
+
+def test_code_runs_fill_the_gaps_of_functions(trained, command, tmp_path):
+    data, functions = lines(tmp_path / "problems.jsonl", [PROBLEM]), tmp_path / "functions"
+    functions.mkdir()
+    for number in range(30):
+        (functions / f"add{number}.py").write_text(f"def add{number}(x):\n    y = x + {number}\n    return y\n")
+    train = ["train", functions, "--task", "code", *TINY, "--max-length", "64", "--tokenizer", "bytes"]
+    runs = [trained(model, *train, "--held-out", "0.3", "--model", model) for model in ("flexmdm", "mdm")]
+    out, figure = tmp_path / "out.json", tmp_path / "out.svg"
+    arguments = ["--benchmark", "humaneval-infill", "--data", data, "--json", out]
+    printed, err, code = command("eval", *runs, *arguments, "--steps", "2", "--page", figure)
+    assert code == 0 and "HumanEval-infilling, single-line: 1 items" in printed and "mdm" in figure.read_text(), err
+    found = json.loads(out.read_text())["results"]
+    assert [(row["run"], row["sampler"]) for row in found] == [("flexmdm", "adaptive"), ("mdm", "adaptive")]
+    assert all(sum(row["outcomes"].values()) == 1 and row["sandbox"] for row in found)
+    samples = out.with_suffix(".items") / found[0]["items"]
+    printed, err, code = command("eval", *arguments, "--samples", samples)
+    assert code == 0 and f"pass@1 {100 * found[0]['pass@1']['value']:.1f}%" in printed, err
+    questions = lines(tmp_path / "test.jsonl", [{"question": "How many?", "answer": "#### 1"}])
+    printed, err, code = command("eval", runs[0], "--benchmark", "gsm8k", "--data", questions)
+    assert code == 2 and "flexmdm was trained on the task code, and gsm8k asks questions: fine-tune a run" in err, err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--benchmark", "mbpp", "--data", "."], "no benchmark 'mbpp'; choose from humaneval-infill, gsm8k"),
+        (["--benchmark", "gsm8k"], "gsm8k needs its official problems: --data FOLDER"),
+        (["--benchmark", "gsm8k", "--data", "nowhere"], "--data nowhere: no such folder"),
+        (["--benchmark", "gsm8k", "--data", "SUMS", "--split", "valid"], "has no valid.jsonl"),
+        (["--benchmark", "gsm8k", "--data", "SUMS", "--page", "page.html"], "a figure, .png or .svg; got page.html"),
+        (["--benchmark", "gsm8k", "--data", "SUMS", "--window", "5"], "--window is two numbers"),
+        (["--benchmark", "gsm8k", "--data", "SUMS", "--sampler", "tau", "--block", "8"], "tau has no block"),
+        (["--benchmark", "gsm8k", "--data", "SUMS", "--samples", "a.jsonl"], "--samples are scored on their own"),
+        (["--benchmark", "humaneval-infill", "--data", "SUMS"], "has no HumanEval-SingleLineInfilling.jsonl.gz"),
+        (["--benchmark", "humaneval-infill", "--data", "SUMS", "--split", "lines"], "no split 'lines'"),
+    ],
+)
+def test_what_is_wrong_with_a_benchmark_of_runs_is_said(options, message, runs, sums, command):
+    printed, err, code = command("eval", runs[0], *(sums if option == "SUMS" else option for option in options))
+    assert code == 2 and err.startswith("error:") and message in err, err
+
+
+def test_a_run_of_the_wrong_task_is_named(runs, command, tmp_path):
+    data = lines(tmp_path / "problems.jsonl", [PROBLEM])
+    printed, err, code = command("eval", runs[0], "--benchmark", "humaneval-infill", "--data", data)
+    assert code == 2 and "flex was trained on the task sft, and humaneval-infill has gaps to fill" in err, err

@@ -1,7 +1,7 @@
 import math
 
 from flexmdm.evaluation import Estimate, Outcome, Quality, Trial
-from flexmdm.evaluation.charts import draw_panels, quality_panel, save_figure
+from flexmdm.evaluation.charts import Curve, Panel, draw_panels, quality_panel, save_figure
 
 
 def outcome(sampler, steps, excess):
@@ -37,3 +37,11 @@ def test_the_same_figures_give_the_same_files(tmp_path):
 def test_a_panel_without_curves_is_drawn_empty():
     panels = [quality_panel("nothing", [], NOISE, samples=2)] * 3
     assert len(draw_panels(panels, "nothing at all").axes) == 4
+
+
+def test_shares_are_drawn_with_their_intervals_from_zero():
+    curve = Curve("mine", [4.0, 16.0], [0.0, 0.5], [(0.0, 0.2), (0.2, 0.3)])
+    (axes,) = draw_panels([Panel("40 items", "accuracy", [curve])], "a benchmark").axes
+    bottom, top = axes.get_ylim()
+    assert bottom == 0 and 0.8 <= top <= 1.02
+    assert "%" in axes.yaxis.get_major_formatter()(0.5)

@@ -157,7 +157,7 @@ class Retrofit(nn.Module):
     def _run(self, block: nn.Module, x: Tensor, *rest: Any) -> Tensor:
         device = next(block.parameters()).device
         if x.device != device:  # the pretrained model may be spread over several
-            x, *rest = _moved((x, *rest), device)
+            x, rest = x.to(device), tuple(_moved(rest, device))
         if self.gradient_checkpointing and self.training:
             return checkpoint(block, x, *rest, use_reentrant=False)
         return block(x, *rest)

@@ -1,10 +1,11 @@
-"""`flexmdm eval --benchmark`: score a file of samples against the official problems, without a model."""
+"""`flexmdm eval --benchmark`: the official problems, solved by runs at several numbers of steps, or by a file."""
 
 from __future__ import annotations
 
 import json as json_module
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,83 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 BENCHMARKS = ("humaneval-infill", "gsm8k")
+_FIGURES = (".png", ".svg")
+
+
+def compete(
+    name: str,
+    runs: dict[str, tuple[Any, Any]],
+    data: Path | None,
+    split: str | None = None,
+    steps: Sequence[int] = (64,),
+    num: int | None = None,
+    json: Path | None = None,
+    page: Path | None = None,
+    console: Console | None = None,
+    workers: int | None = None,
+    **options: Any,
+) -> None:
+    """Let runs generate, score what they wrote, print the table and write figures.
+
+    Args:
+        name: one of the `BENCHMARKS`.
+        runs: task and model of each, by name.
+        data, split: as in `benchmark`.
+        steps: of the sampler, several for a sweep.
+        num: the first so many items; by default all.
+        json: for machines. All generations go to a folder beside it, ``NAME.items``, from where an interrupted call
+            goes on.
+        page: a figure of the results against the evaluations, as .png or .svg.
+        console: where to print.
+        workers: programs that run at a time; by default one for each core.
+        options: of `flexmdm.tasks.sweeps.sweep`.
+    """
+    place = check(name, data, page)
+    from rich.console import Console
+
+    from flexmdm.tasks import sweeps
+
+    console = console or Console()
+    if name == "gsm8k":
+        from flexmdm.tasks.math import evaluation as math
+
+        contest: Any = math.GSM8K.read(place, split or "test")
+        entrants = [math.entrant_of(run, *loaded) for run, loaded in runs.items()]
+    else:
+        from flexmdm.tasks.code import evaluation as code
+
+        contest = code.HumanEvalInfill.read(place, split or "single-line", workers)
+        entrants = [code.entrant_of(run, *loaded) for run, loaded in runs.items()]
+    folder = None if json is None else json.with_suffix(".items")
+    points = sweeps.sweep(contest, entrants, steps, num, folder, **options)
+    console.print(sweeps.table_of(points, contest))
+    compared = []
+    for point, base, difference in sweeps.differences(points):
+        console.print(
+            f"{point.run} - {base.run} at {point.steps} steps: {100 * difference.value:+.1f} points "
+            f"({100 * difference.low:+.1f} to {100 * difference.high:+.1f}), item by item",
+            highlight=False,
+        )
+        compared.append({"run": point.run, "minus": base.run, "steps": point.steps, **vars(difference)})
+    if json is not None:
+        results = [point.to_dict(contest.measure) for point in points]
+        _write(json, name, {"split": contest.split, "seed": options.get("seed", 0), "results": results}, compared)
+    if page is not None:
+        sweeps.draw(points, contest, page)
+        console.print(f"the figure is {page}", highlight=False)
+
+
+def check(name: str, data: Path | None, page: Path | None = None) -> Path:
+    """Where the problems are; says at once, before anything is loaded, what is wrong."""
+    if name not in BENCHMARKS:
+        raise ValueError(f"there is no benchmark {name!r}; choose from {', '.join(BENCHMARKS)}")
+    if data is None:
+        raise ValueError(f"{name} needs its official problems: --data FOLDER")
+    if not data.exists():
+        raise FileNotFoundError(f"--data {data}: no such folder or file")
+    if page is not None and page.suffix not in _FIGURES:
+        raise ValueError(f"--page of a benchmark is a figure, {' or '.join(_FIGURES)}; got {page}")
+    return data
 
 
 def benchmark(
@@ -35,49 +113,40 @@ def benchmark(
         workers: programs that run at a time; by default one for each core.
         console: where to print.
     """
-    if name not in BENCHMARKS:
-        raise ValueError(f"there is no benchmark {name!r}; choose from {', '.join(BENCHMARKS)}")
+    place = check(name, data)
     if samples is None:
         raise ValueError(f"{name} without a run needs samples to score: --samples FILE")
-    if data is None:
-        raise ValueError(f"{name} needs its official problems: --data FOLDER")
     from rich.console import Console
 
     console = console or Console()
     items = json.with_suffix(".items.jsonl") if json is not None else None
     if name == "gsm8k":
-        figures = _gsm8k(samples, data, split or "test", items, console)
+        figures = _gsm8k(samples, place, split or "test", items, console)
     else:
-        figures = _humaneval(samples, data, split or "single-line", items, workers, console)
+        figures = _humaneval(samples, place, split or "single-line", items, workers, console)
     if json is not None:
-        json.parent.mkdir(parents=True, exist_ok=True)
-        head = {"benchmark": name, "command": shlex.join(["flexmdm", *sys.argv[1:]])}
-        json.write_text(json_module.dumps(head | figures, indent=2) + "\n")
+        _write(json, name, figures)
+
+
+def _write(json: Path, name: str, figures: dict[str, Any], compared: Sequence[dict[str, Any]] = ()) -> None:
+    json.parent.mkdir(parents=True, exist_ok=True)
+    head = {"benchmark": name, "command": shlex.join(["flexmdm", *sys.argv[1:]])}
+    tail = {"differences": compared} if compared else {}
+    json.write_text(json_module.dumps(head | figures | tail, indent=2) + "\n")
 
 
 def _humaneval(
     samples: Path, data: Path, split: str, items: Path | None, workers: int | None, console: Console
 ) -> dict[str, Any]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from flexmdm.evaluation.sandbox import Sandbox
-    from flexmdm.tasks.code import read_problems, read_samples, score
+    from flexmdm.tasks.code import read_problems, read_samples
+    from flexmdm.tasks.code.evaluation import score_with_bar
 
     problems = read_problems(data, split)
     fillings = read_samples(samples, problems)
     with Sandbox() as sandbox:
         guards = str(sandbox.guards)
-    columns = (TextColumn("running tests"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("", total=len(fillings))
-        scored = score(
-            problems,
-            fillings,
-            results=items,
-            workers=workers,
-            progress=lambda done, _: progress.update(bar, completed=done),
-        )
+    scored = score_with_bar(problems, fillings, items, workers)
     console.print(f"HumanEval-infilling, {split}: {len(problems)} tasks, {len(fillings)} samples", highlight=False)
     for k, interval in scored.pass_at.items():
         console.print(f"pass@{k} {_share(interval)}", highlight=False)

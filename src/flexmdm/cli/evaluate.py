@@ -24,25 +24,36 @@ EXAMPLES = """
 
 * `flexmdm eval --pretrained maze41 --subgoals 7 --num 200`: the weights that come with flexmdm
 
+* `flexmdm eval runs/flex runs/mdm --benchmark gsm8k --data FOLDER --steps 64 128 256 --json OUT --page PNG`: accuracy
+
+* `flexmdm eval runs/code --benchmark humaneval-infill --split single-line --data FOLDER --json OUT`: pass@1
+
 * `flexmdm eval --benchmark humaneval-infill --split single-line --samples FILE --data FOLDER --json OUT`: fillings
 """
 
 
 def evaluate(
     runs: Annotated[
-        list[str] | None, typer.Argument(help="Folders that `flexmdm train --out` wrote; text: several to compare.")
+        list[str] | None,
+        typer.Argument(help="Folders that `flexmdm train --out` wrote; text, --benchmark: several to compare."),
     ] = None,
     pretrained: shared.Pretrained = None,
     num: Annotated[
-        int | None, typer.Option(min=1, help="Samples, or problems per number of subgoals. [default: 500]")
+        int | None,
+        typer.Option(
+            min=1, help="Samples, or problems per number of subgoals. [default: 500; --benchmark: all, else the first]"
+        ),
     ] = None,
     steps: Annotated[
-        str | None, typer.Option(help="Steps of the sampler; text: several, as 16 64 256. [default: 64]")
+        str | None, typer.Option(help="Steps of the sampler; text, --benchmark: several, as 16 64 256. [default: 64]")
     ] = None,
     sampler: shared.Sampler = None,
     temperature: shared.Temperature = None,
     top_p: shared.TopP = None,
     confidence: shared.Confidence = None,
+    window: shared.Window = None,
+    block: shared.Block = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="--benchmark: items at a time. [default: 64]")] = None,
     subgoals: Annotated[str, typer.Option(help="maze: how many subgoals; several with commas.")] = "7",
     reference: Annotated[
         str,
@@ -51,8 +62,13 @@ def evaluate(
     likelihoods: Annotated[
         int, typer.Option(min=0, help="text: held-out sequences for the likelihood; 0 leaves it out.")
     ] = 200,
-    page: Annotated[Path | None, typer.Option(help="text: also write a page with figures.", dir_okay=False)] = None,
-    benchmark: Annotated[str | None, typer.Option(help="humaneval-infill or gsm8k: score --samples.")] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="text: also write a page with figures; --benchmark: a figure, .png or .svg.", dir_okay=False),
+    ] = None,
+    benchmark: Annotated[
+        str | None, typer.Option(help="humaneval-infill or gsm8k: of runs, or to score --samples.")
+    ] = None,
     split: Annotated[
         str | None,
         typer.Option(help="single-line, multi-line, random-span, random-span-light; gsm8k: test, train."),
@@ -67,15 +83,19 @@ def evaluate(
     device: shared.Device = None,
 ) -> None:
     """Measure trained models on held-out data, with 95% intervals."""
-    if benchmark is not None:
-        if runs or pretrained is not None:
-            raise ValueError("--benchmark scores the samples of a file: leave the run out and give --samples")
+    folders, counts = _runs_and_steps(runs or [], steps)
+    if benchmark is not None and not folders and pretrained is None:
         from flexmdm.cli.benchmark import benchmark as score_samples
 
         score_samples(benchmark, samples, data, split, json)
         return
-    folders, counts = _runs_and_steps(runs or [], steps)
-    options = shared.options(sampler, None, temperature, top_p, confidence)
+    if samples is not None:
+        raise ValueError("--samples are scored on their own, with --benchmark and without a run")
+    if benchmark is not None:
+        from flexmdm.cli.benchmark import check
+
+        check(benchmark, data, page)
+    options = shared.options(sampler, None, temperature, top_p, confidence, window, block)
     shared.announce(*folders, pretrained)
     from flexmdm.training.loading import load_named
 
@@ -83,6 +103,12 @@ def evaluate(
         name: load_named(Path(folder) if folder else None, pretrained, device)
         for name, folder in _names(folders, pretrained).items()
     }
+    if benchmark is not None:
+        from flexmdm.cli.benchmark import compete
+
+        options |= {"seed": seed, "batch_size": batch_size}
+        compete(benchmark, loaded, data, split, counts or [64], num, json, page, **options)
+        return
     tasks = {task.name for task, _ in loaded.values()}
     if tasks == {"maze"} and len(loaded) == 1:
         from flexmdm.tasks.maze import report as maze

@@ -25,6 +25,7 @@ Window = Annotated[
     str | None,
     typer.Option(help="adaptive: reveal among the leftmost masks only, as 5,64: five for each to reveal, at most 64."),
 ]
+Block = Annotated[int | None, typer.Option(min=1, help="low_confidence: tokens per block, from the left.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show how masks appear and turn into tokens.")]
 Json = Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)]
 Seed = Annotated[int, typer.Option(help="Seed of generation.")]
@@ -44,6 +45,7 @@ def options(
     top_p: float | None,
     confidence: str | None,
     window: str | None = None,
+    block: int | None = None,
 ) -> dict[str, Any]:
     """Those that were given."""
     named = {
@@ -53,6 +55,7 @@ def options(
         "top_p": top_p,
         "confidence": confidence,
         "window": _window(window),
+        "block": block,
     }
     return {name: value for name, value in named.items() if value is not None}
 

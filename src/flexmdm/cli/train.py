@@ -23,6 +23,10 @@ EXAMPLES = """
 
 * `flexmdm train hf:OWNER/NAME --task sft --format chat --tokenizer OWNER/MODEL --dry-run`: with a chat template
 
+* `flexmdm train stdlib --task code --max-length 512 --out runs/code`: gaps in functions of the standard library
+
+* `flexmdm train hf:OWNER/NAME/CONFIGURATION --task code --field code --out runs/code`: of a data set
+
 * `flexmdm train --task maze --size 11 --subgoals 2-6 --minutes 3 --out runs/maze11`: a model in three minutes
 
 * `flexmdm train --config configs/maze41.toml --out runs/maze41`: an experiment of the paper
@@ -39,12 +43,16 @@ def train(
     data: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Files (.txt, .jsonl, .csv, .parquet, .fasta, also .gz), folders of them, or hf:NAME of a data set."
+            help="Files (.txt, .jsonl, .csv, .parquet, .fasta, also .gz), folders of them, or hf:NAME of a data set; "
+            "code: also .py, or stdlib, the functions of the installed standard library."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", file_okay=False)] = None,
     task: Annotated[
-        str | None, typer.Option(help="What to learn: text, sft (prompts and answers), or maze. [default: text]")
+        str | None,
+        typer.Option(
+            help="What to learn: text, sft (prompts and answers), code (gaps in functions), or maze. [default: text]"
+        ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="flexmdm, or the baseline mdm. [default: flexmdm]")] = None,
     config: Annotated[
@@ -55,11 +63,13 @@ def train(
     size: Annotated[
         str | None,
         typer.Option(
-            help="text, sft: tiny, small, or base, the paper's (171M parameters with the 50,257 tokens of GPT-2, 106M "
-            "with 8,192) [default: tiny]; maze: cells per side, odd [default: 41]."
+            help="text, sft, code: tiny, small, or base, the paper's (171M parameters with the 50,257 tokens of GPT-2, "
+            "106M with 8,192) [default: tiny]; maze: cells per side, odd [default: 41]."
         ),
     ] = None,
-    field: Annotated[str | None, typer.Option(help="text: the field or column to read. [default: text]")] = None,
+    field: Annotated[
+        str | None, typer.Option(help="text, code: the field or column to read. [default: text, code]")
+    ] = None,
     prompt_field: Annotated[
         str | None,
         typer.Option(help="sft: the field of the prompt. [default: prompt, question, instruction, messages]"),
@@ -79,20 +89,30 @@ def train(
     ] = None,
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="text, sft: characters, bytes, bpe, or a Hugging Face tokenizer. [default: by the data]"),
+        typer.Option(
+            help="text, sft, code: characters, bytes, bpe, or a Hugging Face tokenizer. "
+            "[default: by the data; code: bpe]"
+        ),
     ] = None,
-    vocabulary: Annotated[int | None, typer.Option("--vocab-size", min=2, help="text, sft: tokens of a BPE.")] = None,
+    vocabulary: Annotated[
+        int | None, typer.Option("--vocab-size", min=2, help="text, sft, code: tokens of a BPE.")
+    ] = None,
     max_length: Annotated[
-        int | None, typer.Option(min=1, help="text, sft: tokens of a sequence at most. [default: 256]")
+        int | None, typer.Option(min=1, help="text, sft, code: tokens of a sequence at most. [default: 256]")
     ] = None,
-    long: Annotated[str | None, typer.Option(help="text: split or drop what is longer. [default: split]")] = None,
+    long: Annotated[str | None, typer.Option(help="text, code: split or drop what is longer. [default: split]")] = None,
     held_out: Annotated[
-        str | None, typer.Option(help="text, sft: share of the documents to hold out, or a file. [default: 0.05]")
+        str | None, typer.Option(help="text, sft, code: share of the documents to hold out, or a file. [default: 0.05]")
     ] = None,
-    skip_bad: Annotated[bool | None, typer.Option("--skip-bad", help="text, sft: count bad lines and go on.")] = None,
+    skip_bad: Annotated[
+        bool | None, typer.Option("--skip-bad", help="text, sft, code: count bad lines and go on.")
+    ] = None,
     mixture: Annotated[
         str | None,
-        typer.Option(help="text: weights of templates, such as unconditional=1 or prefix=1,spans=2. [default: all]"),
+        typer.Option(
+            help="text: weights of templates, such as unconditional=1 or prefix=1,spans=2; code: of what is cut out, "
+            "such as line=2,lines=1,span=1. [default: all]"
+        ),
     ] = None,
     subgoals: Annotated[
         str | None, typer.Option(help="maze: how many subgoals, from-to or one number. [default: 2-12]")
@@ -127,6 +147,7 @@ def train(
     """Train a model, with checkpoints, a log and loss curves in its folder.
 
     With --task sft the data are prompts with their answers: a prompt stays as it is, and the answer is what is learned.
+    With --task code lines and spans are cut out of Python functions, and learned from what stands around them.
     """
     if out is None and not dry_run:
         raise typer.BadParameter("say where the run goes: --out runs/NAME")
@@ -150,7 +171,7 @@ def train(
         raise ValueError("what to learn? Give a file, or --task maze, or a --config that says it")
     if stored["name"] == "maze" and size is not None:
         stored["size"] = _number(size)
-    elif stored["name"] in ("text", "sft") and not resume and config is None:
+    elif stored["name"] in ("text", "sft", "code") and not resume and config is None:
         base = replace(base, **dict(zip(("network", "recipe"), _sized(size or "tiny"), strict=True)))
     elif size is not None:
         raise ValueError("--size is for a new run without a --config: change the numbers of [network] there")
@@ -179,7 +200,7 @@ def _sized(name: str) -> tuple[Any, Any]:
     from flexmdm.tasks.text.sizes import SIZES
 
     if name not in SIZES:
-        raise ValueError(f"--size is one of {', '.join(SIZES)} for text and sft, got {name!r}")
+        raise ValueError(f"--size is one of {', '.join(SIZES)} for text, sft and code, got {name!r}")
     return SIZES[name]
 
 

@@ -1,5 +1,6 @@
 """A user's own texts as training data: reading, tokenizing, splitting, and keeping the result on disk."""
 
+from flexmdm.data.functions import CodeSource
 from flexmdm.data.pairs import Pair, PairSource
 from flexmdm.data.prepared import Preparation, Prepared, prepare
 from flexmdm.data.reading import ReadReport, Source, documents, fingerprint
@@ -9,6 +10,7 @@ from flexmdm.data.tokenizers import TextTokenizer, suggest
 
 __all__ = [
     "BalancedStore",
+    "CodeSource",
     "Delimiter",
     "Pair",
     "PairSource",

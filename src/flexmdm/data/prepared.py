@@ -82,7 +82,8 @@ class Prepared:
         tokenizer: how their tokens become text.
         train, validation: the sequences.
         counts: ``documents`` and ``characters`` that were read; ``skipped`` bad lines; ``empty`` documents; documents
-            that were ``split`` or ``dropped`` because they are long; ``sequences`` and ``tokens`` that came out.
+            that were ``split`` or ``dropped`` because they are long; ``sequences`` and ``tokens`` that came out;
+            of functions also ``duplicates`` that were left out.
         folder: where it is kept.
     """
 
@@ -125,7 +126,7 @@ def prepare(
         if prepared:
             _remember(preparation, prepared, cache)
             if asked_for:
-                _print_counts(preparation.noun, prepared, console)
+                _print_counts(preparation, prepared, console)
             return prepared
         _say(console, f"the prepared data in {folder} is damaged; making it anew")
     with unfinished(cache) as draft:
@@ -137,7 +138,7 @@ def prepare(
     if prepared is None:
         raise OSError(f"the prepared data in {folder} was damaged as soon as it was written; is the disk full?")
     _remember(preparation, prepared, cache)
-    _print_counts(preparation.noun, prepared, console, first_problem)
+    _print_counts(preparation, prepared, console, first_problem)
     return prepared
 
 
@@ -221,8 +222,10 @@ def _say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _print_counts(noun: str, prepared: Prepared, console: Console, first_problem: str | None = None) -> None:
-    counts = prepared.counts
+def _print_counts(
+    preparation: Preparation, prepared: Prepared, console: Console, first_problem: str | None = None
+) -> None:
+    counts, noun, unit = prepared.counts, preparation.noun, preparation.source.unit
     _say(
         console,
         f"{counts['documents']:,} {noun}s, {counts['characters']:,} characters: {counts['sequences']:,} sequences of "
@@ -233,13 +236,14 @@ def _print_counts(noun: str, prepared: Prepared, console: Console, first_problem
         "split": f"long {noun}s split",
         "dropped": f"long {noun}s dropped",
         "empty": f"empty {noun}s dropped",
-        "skipped": "bad lines skipped",
+        "duplicates": f"{noun}s left out that stood there already",
+        "skipped": f"bad {unit}s skipped",
     }
     for name, meaning in special.items():
-        if counts[name]:
+        if counts.get(name):
             _say(console, f"{counts[name]:,} {meaning}")
     if first_problem:
-        _say(console, f"the first bad line: {first_problem}")
+        _say(console, f"the first bad {unit}: {first_problem}")
     _say(console, "tokens per sequence\n" + prepared.lengths_histogram())
 
 

@@ -19,7 +19,6 @@ from typing import Any, BinaryIO, ClassVar, cast
 
 from flexmdm.data.splitting import split_paragraphs
 
-_DEFAULT_FIELD = "text"
 _LONGEST_CSV_FIELD = 2**31 - 1
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BUFFER = 1 << 20
@@ -27,15 +26,21 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True)
 class Records:
-    """Where records come from: `Source` reads texts, `flexmdm.data.PairSource` prompts with their answers.
+    """Where records come from.
+
+    `Source` reads texts, `flexmdm.data.PairSource` prompts with their answers, `flexmdm.data.CodeSource` functions.
 
     Attributes:
         paths: files, folders and datasets.
         endings: of the files that hold such records.
+        unit: what is counted if it cannot be read.
+        nothing: what is wrong with files that hold no record.
     """
 
     paths: tuple[str, ...]
     endings: ClassVar[tuple[str, ...]]
+    unit: ClassVar[str] = "line"
+    nothing: ClassVar[str] = "it has no text"
 
     def __post_init__(self) -> None:
         paths = (self.paths,) if isinstance(self.paths, str | Path) else self.paths
@@ -51,6 +56,14 @@ class Records:
         """What to make of one record."""
         return [record]
 
+    def place(self, path: str) -> Path:
+        """The file or folder that a path names."""
+        return Path(path).expanduser()
+
+    def inside(self, folder: Path) -> list[Path]:
+        """The files of a folder and of those in it, in the order of reading."""
+        return sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
+
 
 @dataclass(frozen=True)
 class Source(Records):
@@ -58,7 +71,8 @@ class Source(Records):
 
     Args:
         paths: files (.txt, .jsonl, .csv, .parquet, .fasta, .fa; each also as .gz), folders of such files, or Hugging
-            Face datasets as ``hf:NAME`` or ``hf:NAME:SPLIT`` (or plainly ``OWNER/NAME``).
+            Face datasets as ``hf:NAME`` or ``hf:NAME:SPLIT`` (or plainly ``OWNER/NAME``); where a dataset has several
+            configurations, ``hf:OWNER/NAME/CONFIGURATION``.
         field: where the text is in .jsonl, .csv, .parquet and datasets; by default ``text``, or the only column.
         paragraphs: split texts at blank lines. Without it, each line of a .txt is a text.
         skip_bad: count lines that cannot be read and go on, rather than stop at the first.
@@ -70,7 +84,7 @@ class Source(Records):
     endings: ClassVar[tuple[str, ...]] = (".txt", ".jsonl", ".csv", ".parquet", ".fasta", ".fa")
 
     def opened(self, name: str, report: ReadReport) -> RecordFile:
-        return _TextFile(name, self, report)
+        return TextFile(name, self, report)
 
     def parts(self, record: str) -> list[str]:
         return (split_paragraphs(record) or [""]) if self.paragraphs else [record]
@@ -132,7 +146,7 @@ def files(source: Records) -> list[Path]:
 
 def address(source: Records) -> dict[str, Any]:
     """A source by where it is, which stays the same when its files change or are gone."""
-    absolute = [p if _dataset_name(p) is not None else str(Path(p).expanduser().resolve()) for p in source.paths]
+    absolute = [p if _dataset_name(p) is not None else str(source.place(p).resolve()) for p in source.paths]
     return {**asdict(source), "paths": absolute}
 
 
@@ -161,14 +175,14 @@ def _ending(file: Path) -> str:
 
 
 def _files(path: str, source: Records) -> list[Path]:
-    place = Path(path).expanduser()
+    place = source.place(path)
     if not place.exists():
         raise FileNotFoundError(f"no such file or folder: {path}")
     if not place.is_dir():
         if _ending(place) not in source.endings:
             raise ValueError(f"{path} has an ending that cannot be read; {_known_endings(source)}")
         return [place]
-    inside = sorted(file for file in place.rglob("*") if file.is_file() and not file.name.startswith("."))
+    inside = source.inside(place)
     readable = [file for file in inside if _ending(file) in source.endings]
     if not readable:
         names = ", ".join(str(file.relative_to(place)) for file in inside[:5]) + (", ..." if len(inside) > 5 else "")
@@ -184,10 +198,10 @@ def _known_endings(source: Records) -> str:
 
 def _why_nothing(path: str, source: Records, report: ReadReport, skipped_before: int) -> str:
     if report.skipped > skipped_before:
-        return f"every line is bad; the first bad line: {report.first_problem}"
+        return f"every {source.unit} is bad; the first bad {source.unit}: {report.first_problem}"
     if _dataset_name(path) is None and not any(file.stat().st_size for file in _files(path, source)):
         return "it is empty"
-    return "it has no text"
+    return source.nothing
 
 
 # From files to records ------------------------------------------------------------------------------------------------
@@ -197,7 +211,7 @@ def _why_nothing(path: str, source: Records, report: ReadReport, skipped_before:
 class RecordFile:
     """A file, or a dataset, that is being read.
 
-    What a record is, its methods ``columns``, ``of_cells`` and ``of_row`` say.
+    What a record is, its methods ``columns``, ``of_cells``, ``of_row`` and (for .py) ``of_bytes`` say.
     """
 
     name: str
@@ -207,11 +221,14 @@ class RecordFile:
 
     def bad(self, problem: str) -> None:
         """A line or row that cannot be read: an error, or only counted."""
-        message = f"{self.name}, {problem}"
         if not self.source.skip_bad:
-            raise ValueError(message)
+            raise ValueError(f"{self.name}, {problem}")
+        self.skip(problem)
+
+    def skip(self, problem: str) -> None:
+        """Something to leave out, whatever the settings say; it is counted."""
         self.report.skipped += 1
-        self.report.first_problem = self.report.first_problem or message
+        self.report.first_problem = self.report.first_problem or f"{self.name}, {problem}"
 
     def lines(self, handle: BinaryIO) -> Iterator[str]:
         """The lines without their line feed; ``self.line`` is the number of the last one, from 1."""
@@ -252,34 +269,38 @@ class RecordFile:
         """The record, if it is a good one, in what should be a JSON object."""
         raise NotImplementedError
 
+    def of_bytes(self, content: bytes) -> Iterator[Any]:
+        """The record, if it is a good one, that a whole file is."""
+        raise NotImplementedError
 
-class _TextFile(RecordFile):
+
+class TextFile(RecordFile):
     """Each record is a text."""
 
+    default_field: ClassVar[str] = "text"
+
     def columns(self, names: Sequence[str]) -> list[str]:
-        chosen = self.source.field or (names[0] if len(names) == 1 else _DEFAULT_FIELD)
+        chosen = self.source.field or (names[0] if len(names) == 1 else self.default_field)
         if chosen not in names:
-            raise ValueError(f"{self.name} has {_no_field(chosen, names)}")
+            raise ValueError(f"{self.name} has {self._no_field(chosen, names)}")
         return [chosen]
 
-    def of_cells(self, cells: Sequence[Any], where: str) -> Iterator[str]:
+    def of_cells(self, cells: Sequence[Any], where: str) -> Iterator[Any]:
         if self.is_text(cells[0], where):
             yield cells[0]
 
     def of_row(self, row: Any, where: str) -> Iterator[str]:
-        field = self.source.field or _DEFAULT_FIELD
+        field = self.source.field or self.default_field
         if not isinstance(row, dict):
             self.bad(f"{where}: a JSON object with the field {field!r} belongs here, not {reprlib.repr(row)}")
         elif field not in row:
-            self.bad(f"{where}: {_no_field(field, list(row))}")
+            self.bad(f"{where}: {self._no_field(field, list(row))}")
         else:
             yield from self.of_cells([row[field]], where)
 
-
-def _no_field(field: str, names: Sequence[str]) -> str:
-    return (
-        f"no field {field!r}, only {', '.join(map(repr, names)) or 'nothing'}; say which field holds the text (--field)"
-    )
+    def _no_field(self, field: str, names: Sequence[str]) -> str:
+        there = ", ".join(map(repr, names)) or "nothing"
+        return f"no field {field!r}, only {there}; say which field holds the {self.default_field} (--field)"
 
 
 class _Counted(io.FileIO):
@@ -401,12 +422,18 @@ def _read_fasta(file: RecordFile, handle: BinaryIO) -> Iterator[str]:
         yield "".join(parts)
 
 
+def _read_py(file: RecordFile, handle: BinaryIO) -> Iterator[Any]:
+    yield from file.of_bytes(b"".join(iter(lambda: handle.read(_BUFFER), b"")))  # in steps that are counted
+
+
 def _read_dataset(file: RecordFile, name: str) -> Iterator[Any]:
     from datasets import load_dataset
 
     name, _, split = name.partition(":")
+    named = re.fullmatch(r"([\w.-]+/[\w.-]+)/([\w.-]+)", name) if not Path(name).exists() else None
     try:
-        rows = iter(load_dataset(name, split=split or "train", streaming=True))
+        which = named.groups() if named else (name,)
+        rows = iter(load_dataset(*which, split=split or "train", streaming=True))
     except Exception as error:  # of any kind: network, hub, file formats
         raise ValueError(_no_dataset(file.name, error)) from error
     for number in range(1, 1 << 63):
@@ -431,4 +458,5 @@ _READERS: dict[str, Callable[[RecordFile, BinaryIO], Iterator[Any]]] = {
     ".parquet": _read_parquet,
     ".fasta": _read_fasta,
     ".fa": _read_fasta,
+    ".py": _read_py,
 }

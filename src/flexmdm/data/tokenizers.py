@@ -144,6 +144,11 @@ class TextTokenizer:
         """All there is to know of it, as text."""
         return json.dumps({_KIND: self.kind, "tokenizer": self._tokenizer.to_str(), **self.chat})
 
+    def same_tokens(self, other: TextTokenizer) -> bool:
+        """Whether every id means the same to both."""
+        mine, theirs = (t._tokenizer.get_vocab(with_added_tokens=True) for t in (self, other))
+        return mine == theirs
+
     # Text to ids and back ---------------------------------------------------------------------------------------------
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -268,6 +273,11 @@ class TextTokenizer:
         return self._where(lambda text: "\n" in text)
 
     @cached_property
+    def blank(self) -> np.ndarray:
+        """``[size]`` bool: tokens of white space alone."""
+        return self._where(lambda text: not text.strip())
+
+    @cached_property
     def sentence_end(self) -> np.ndarray:
         """``[size]`` bool: tokens that end a sentence; a text may be cut behind them."""
         return self._where(lambda text: text.rstrip().rstrip(_CLOSING).endswith(_SENTENCE_ENDS))
@@ -296,6 +306,12 @@ class TextTokenizer:
             Delimiter(self.word_start, "before"),
             Delimiter(self.character_start, "before"),
         )
+
+
+def tokenizer_of(model: str) -> TextTokenizer | None:
+    """The tokenizer of a pretrained model, by its folder or its name on the hub; ``None`` if its folder has none."""
+    place = Path(model)
+    return None if place.is_dir() and not (place / _FILE).is_file() else TextTokenizer.named(model)
 
 
 def suggest(texts: Sequence[str]) -> str:

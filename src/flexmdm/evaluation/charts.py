@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
 from flexmdm.evaluation.trials import Outcome, Quality
 
@@ -30,12 +31,16 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Curve:
-    """One sampler: points (evaluations, quality), in the order of the evaluations, with standard errors if any."""
+    """One sampler or model: points (evaluations, quality), in the order of the evaluations.
+
+    Attributes:
+        errors: for each point its standard error, or how far its interval reaches down and up.
+    """
 
     label: str
     evaluations: Sequence[float]
     quality: Sequence[float]
-    errors: Sequence[float] | None = None
+    errors: Sequence[float] | Sequence[tuple[float, float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -45,16 +50,17 @@ class Panel:
     Attributes:
         title: what is sampled.
         quality: what the vertical axis shows.
-        curves: one per sampler.
-        floor: everything below is noise: exact samples would show as much.
+        curves: one per sampler or model.
+        floor: everything below is noise: exact samples would show as much. Without one the quality is a share, from
+            0 to 1, and more is better.
         floor_label: what the band of noise is called.
     """
 
     title: str
     quality: str
     curves: Sequence[Curve]
-    floor: float
-    floor_label: str
+    floor: float | None = None
+    floor_label: str = ""
 
 
 def quality_panel(title: str, outcomes: Sequence[Outcome], noise: Quality, samples: int) -> Panel:
@@ -109,16 +115,51 @@ def save_figure(figure: Figure, paths: Sequence[Path]) -> None:
 
 
 def _draw_panel(axes: Axes, panel: Panel, names: list[str]) -> None:
-    floor = panel.floor if panel.floor > 0 else 1e-3  # a single sample has no standard error
     axes.set_xscale("log", base=2)
-    axes.set_yscale("symlog", linthresh=floor, linscale=0.6)  # linear in the noise, logarithmic above it
+    if panel.floor is not None:
+        _error_axis(axes, panel, panel.floor if panel.floor > 0 else 1e-3)  # a single sample has no standard error
+    evaluations = [x for curve in panel.curves for x in curve.evaluations] or [1.0]
+    axes.set_xlim(min(evaluations) / 1.25, max(evaluations) * 1.25)
+    for curve in panel.curves:
+        number = names.index(curve.label)
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        axes.errorbar(
+            curve.evaluations,
+            curve.quality,
+            yerr=None if curve.errors is None else np.array(curve.errors).T,  # [N], or [2, N]
+            color=colour,
+            marker=marker,
+            markersize=6.5,
+            markeredgecolor="white",
+            markeredgewidth=0.8,
+            linewidth=1.8,
+            elinewidth=1.0,
+            zorder=3,
+        )
+    if panel.floor is None:
+        _share_axis(axes)
+    axes.set_title(panel.title, loc="left", fontsize=11, color=INK, pad=10)
+    axes.set_xlabel("evaluations of the denoiser per sequence", color=SOFT)
+    axes.set_ylabel(panel.quality, color=SOFT)
+    powers = [2.0**k for k in range(0, 16) if min(evaluations) / 1.3 <= 2.0**k <= max(evaluations) * 1.3]
+    axes.xaxis.set_major_locator(FixedLocator(powers))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.grid(axis="y", color=FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=SOFT, length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color("#b8c1cc")
+
+
+def _error_axis(axes: Axes, panel: Panel, floor: float) -> None:
+    """Linear in the noise, logarithmic above it."""
+    axes.set_yscale("symlog", linthresh=floor, linscale=0.6)
     values = [y for curve in panel.curves for y in curve.quality if not math.isnan(y)]
     lowest, highest = min([0.0, *values]), max([3 * floor, *values])
     bottom = -floor if lowest < 0 else 0.0
     axes.set_ylim(min(1.1 * lowest, bottom), highest * 1.5)
-    evaluations = [x for curve in panel.curves for x in curve.evaluations] or [1.0]
-    axes.set_xlim(min(evaluations) / 1.25, max(evaluations) * 1.25)
-
     axes.axhspan(bottom, floor, color="#eef1f4", zorder=0, linewidth=0)
     axes.annotate(
         panel.floor_label,
@@ -130,37 +171,15 @@ def _draw_panel(axes: Axes, panel: Panel, names: list[str]) -> None:
         fontsize=9,
         color=SOFT,
     )
-    for curve in panel.curves:
-        number = names.index(curve.label)
-        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-        axes.errorbar(
-            curve.evaluations,
-            curve.quality,
-            yerr=curve.errors,
-            color=colour,
-            marker=marker,
-            markersize=6.5,
-            markeredgecolor="white",
-            markeredgewidth=0.8,
-            linewidth=1.8,
-            elinewidth=1.0,
-            zorder=3,
-        )
-    axes.set_title(panel.title, loc="left", fontsize=11, color=INK, pad=10)
-    axes.set_xlabel("evaluations of the denoiser per sequence", color=SOFT)
-    axes.set_ylabel(panel.quality, color=SOFT)
-    powers = [2.0**k for k in range(0, 16) if min(evaluations) / 1.3 <= 2.0**k <= max(evaluations) * 1.3]
-    axes.xaxis.set_major_locator(FixedLocator(powers))
     axes.yaxis.set_major_locator(FixedLocator(_nice_ticks(floor, highest * 1.5)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
-    axes.grid(axis="y", color=FAINT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=SOFT, length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color("#b8c1cc")
+
+
+def _share_axis(axes: Axes) -> None:
+    """From 0 to above all intervals of the curves that are drawn."""
+    axes.set_ylim(0.0, min(axes.get_ylim()[1], 1.02))
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
 
 
 def _nice_ticks(floor: float, top: float) -> list[float]:

@@ -66,4 +66,8 @@ def task_of(stored: dict[str, Any], folder: Path | None = None) -> Any:
         from flexmdm.tasks.sft import SFTTask
 
         return SFTTask.from_dict(stored, folder)
-    raise ValueError(f"unknown task {stored.get('name')!r}; the known ones are maze, text and sft")
+    if stored.get("name") == "code":
+        from flexmdm.tasks.code import CodeTask
+
+        return CodeTask.from_dict(stored, folder)
+    raise ValueError(f"unknown task {stored.get('name')!r}; the known ones are maze, text, sft and code")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from torch import Tensor
 
-from flexmdm.canvas import Prompt
+from flexmdm.backbones.denoiser import Denoiser, Prediction
+from flexmdm.canvas import Canvas, Prompt
 from flexmdm.generation import Event, Progress, generate
 from flexmdm.tasks.prepared import PreparedTask
 
@@ -46,6 +49,7 @@ def generated(
     num: int = 1,
     trace: bool = False,
     seed: int = 0,
+    first_sequence: int = 0,
     batch_size: int | None = None,
     callback: Callable[[int, Progress], None] | None = None,
     **options: Any,
@@ -58,6 +62,7 @@ def generated(
         num: sequences per prompt.
         trace: keep the events.
         seed: of generation.
+        first_sequence: of `flexmdm.generate`, for who draws a run in several parts.
         batch_size: sequences at a time; by default 64.
         callback: called with (sequences already complete, `flexmdm.generation.Progress`) after every step.
         options: of `flexmdm.generate`; by default 64 steps of ``spaced``, for MDM of ``tau``.
@@ -70,14 +75,16 @@ def generated(
     size = BATCH if batch_size is None else batch_size
     if size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    denoiser = model.denoiser()
+    denoiser: Denoiser = model.denoiser()
+    if task.never_found:
+        denoiser = Without(denoiser, task.never_found)
     for start in range(0, len(jobs), size):
         part = jobs[start : start + size]
         out = generate(
             denoiser,
             prompts=[prompts[number] for number in part],
             seed=seed,
-            first_sequence=start,
+            first_sequence=first_sequence + start,
             trace=trace,
             callback=None if callback is None else lambda progress, done=start: callback(done, progress),
             **options,
@@ -86,6 +93,20 @@ def generated(
             events = tuple(out.trace[row]) if out.trace is not None else ()
             measured = out.evaluations[row], out.hit_max_length[row]
             yield Generated(number, out.sequences[row], out.given[row], *measured, events)
+
+
+class Without:
+    """A denoiser that gives some tokens no chance, and all others theirs given that."""
+
+    def __init__(self, denoiser: Denoiser, tokens: Sequence[int]) -> None:
+        self.denoiser, self.tokens = denoiser, tokens
+        self.vocab_size, self.mask_id = denoiser.vocab_size, denoiser.mask_id
+        self.interpolant, self.device = (getattr(denoiser, name, None) for name in ("interpolant", "device"))
+
+    def __call__(self, canvas: Canvas, alpha: Tensor) -> Prediction:
+        prediction = self.denoiser(canvas, alpha)
+        never = torch.tensor(self.tokens, device=prediction.log_probs.device)
+        return replace(prediction, log_probs=prediction.log_probs.index_fill(1, never, -torch.inf).log_softmax(1))
 
 
 @contextmanager

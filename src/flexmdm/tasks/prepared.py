@@ -23,7 +23,7 @@ TOKENIZER_FILE = "tokenizer.json"
 
 @dataclass(frozen=True)
 class PreparedTask:
-    """The common part of `TextTask` and `SFTTask`.
+    """The common part of `TextTask`, `SFTTask` and `CodeTask`.
 
     Args:
         data: files, folders or data sets.
@@ -125,6 +125,11 @@ class PreparedTask:
     def pad(self) -> int:
         """What an MDM sees behind the end of a sequence."""
         return self.text.size
+
+    @property
+    def never_found(self) -> tuple[int, ...]:
+        """Tokens of the vocabulary that generation must not come up with."""
+        return ()
 
     @property
     def width(self) -> int:

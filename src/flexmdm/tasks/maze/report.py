@@ -94,7 +94,9 @@ def sample(
     paths = [task.path(sequence) for sequence in out.sequences]
     good = check(task.maze.passable, paths, [subgoals] * num)
     for path, valid, in_order in zip(paths, good.valid, good.in_order, strict=True):
-        console.print(terminal(task.maze, path, subgoals, ascii_only=not _unicode(console), markup=True))
+        console.print(
+            terminal(task.maze, path, subgoals, ascii_only=not _unicode(console), markup=True), soft_wrap=True
+        )
         verdict = "[green]reaches every subgoal in order[/]" if valid and in_order else "[red]fails[/]: "
         if not valid:
             verdict += "it makes a move that the maze does not allow"

@@ -74,6 +74,7 @@ def bits_given(
     num_times: int = 64,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
+    characters: Tensor | None = None,
 ) -> Bits:
     """The bits of what the templates of held-out sequences leave to be found.
 
@@ -85,7 +86,9 @@ def bits_given(
         num_times: times per sequence.
         seed: of the states.
         progress: called with the number of sequences done.
+        characters: ``[S]``, how many characters are to be found; by default those of the store.
     """
+    characters = task.validation.store.characters if characters is None else characters
     denoiser, nats = model.denoiser(), []
     at_a_time = max(_LARGEST // (num_times * task.width * task.vocab_size), 1)
     for start in range(0, len(index), at_a_time):
@@ -97,7 +100,7 @@ def bits_given(
     return Bits(
         per_sequence=_ratio(total, torch.ones_like(total)),
         per_token=_ratio(total, tokens[index].double()),
-        per_character=_ratio(total, task.validation.store.characters[index].double()),
+        per_character=_ratio(total, characters[index].double()),
         sequences=len(index),
     )
 

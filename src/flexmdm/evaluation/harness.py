@@ -1,0 +1,249 @@
+"""Runs in lm-evaluation-harness (the extra ``eval``): the model ``flexmdm``, and our benchmarks as its tasks.
+
+    import lm_eval
+    from flexmdm.evaluation import harness
+
+    lm_eval.simple_evaluate(
+        model="flexmdm",
+        model_args={"run": "runs/gsm8k", "steps": 64},
+        tasks=[harness.gsm8k("data/gsm8k")],  # or the name of any task of lm-eval that generates
+    )
+
+Importing this module registers the model. On the command line, ``python -m flexmdm.evaluation.harness`` is ``lm_eval``
+with it. Our tasks read the official files, without a network, and score as ``flexmdm eval`` does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flexmdm.objective import likelihood
+from flexmdm.sequences import Ragged
+from flexmdm.tasks.generating import BATCH, progress_bar
+from flexmdm.tasks.prepared import padded
+from flexmdm.tasks.sweeps import Entrant, options_of, written
+
+try:
+    from lm_eval.api import model as lm_eval_model
+    from lm_eval.api import registry as lm_eval_registry
+except ImportError:  # then there is nobody to register with; `FlexMDMRun` says so when it is used
+    lm_eval_model = lm_eval_registry = None
+
+_LM: Any = lm_eval_model.LM if lm_eval_model else object
+_register: Any = lm_eval_registry.register_model if lm_eval_registry else lambda _: lambda kind: kind
+
+GAP = "<|gap|>"
+"""Where the gap is in a context of an infilling task."""
+
+
+@_register("flexmdm")
+class FlexMDMRun(_LM):
+    """A run as a model of lm-eval.
+
+    A run on prompts and answers gets each context as a question, in its own format; one on code or text fills the `GAP`
+    of the context, or else goes on behind it. What it writes is cut at the first of the strings that the task ends at.
+
+    Args:
+        run: the folder of the run.
+        device: of the model.
+        max_batch_size: lm-eval always gives one; it is not used.
+        options: of the `Responder`.
+    """
+
+    def __init__(self, run: str, device: str | None = None, max_batch_size: int | None = None, **options: Any) -> None:
+        if lm_eval_model is None:
+            raise ImportError("lm-eval is not installed: pip install 'flexmdm[eval]'")
+        super().__init__()
+        from flexmdm.training.loading import load
+
+        self.responder = Responder(*load(Path(run), device), **options)
+
+    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+        """A text for each (context, arguments); of the arguments only ``until`` counts, the rest are the run's."""
+        texts = self.responder.texts([one.args[0] for one in requests])
+        return [_cut(text, one.args[1].get("until")) for text, one in zip(texts, requests, strict=True)]
+
+    def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        """For each (context, continuation) the bound of `Responder.log_likelihood`.
+
+        Nothing is greedy here, as the order of the tokens is free: the second is always false.
+        """
+        return [(self.responder.log_likelihood(*one.args), False) for one in requests]
+
+    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+        """Not for these models."""
+        raise NotImplementedError("a run has no window that rolls over a text: measure texts by flexmdm eval")
+
+
+class Responder:
+    """What lm-eval asks of a model, answered by a run.
+
+    Args:
+        task, model: what was trained.
+        steps: of the sampler.
+        seed: of generation; the context with number i gets the random numbers of item i of ``flexmdm eval``.
+        batch_size: contexts at a time.
+        num_times: times per sequence for a likelihood.
+        options: of `flexmdm.generate`; by default those of the paper, as in ``flexmdm eval``. On a command line, where
+            a comma ends an option, the window is ``5:64``.
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        model: Any,
+        steps: int = 64,
+        seed: int = 0,
+        batch_size: int | str | None = None,
+        num_times: int = 64,
+        **options: Any,
+    ) -> None:
+        if task.name == "sft":
+            from flexmdm.tasks.math.evaluation import GSM8K, entrant_of
+
+            samplers = GSM8K(()).samplers
+        else:
+            from flexmdm.tasks.code.evaluation import HumanEvalInfill, entrant_of
+
+            samplers = HumanEvalInfill({}).samplers
+        if isinstance(options.get("window"), str):
+            share, _, most = options["window"].partition(":")
+            options["window"] = float(share), int(most)
+        self.task, self.model, self.num_times = task, model, num_times
+        self.batch_size = BATCH if batch_size in (None, "auto") else int(batch_size)
+        self.entrant: Entrant = entrant_of("the run", task, model)
+        (chosen,) = options_of([self.entrant], samplers, options).values()
+        self.options = {**chosen, "steps": steps, "seed": seed}
+
+    def texts(self, contexts: Sequence[str]) -> list[str]:
+        """One for each context; empty where the model cannot take it."""
+        items = contexts if self.task.name == "sft" else [_pair(context) for context in contexts]
+        found: list[str] = []
+        with progress_bar(len(items), "generating") as show:
+            for start in range(0, len(items), self.batch_size):
+                part = items[start : start + self.batch_size]
+
+                def later(done: int, step: Any, start: int = start) -> None:
+                    show(start + done, step)
+
+                found += [one.text for one in written(self.entrant.write, part, start, later, **self.options)]
+        return found
+
+    def log_likelihood(self, context: str, continuation: str) -> float:
+        """A lower bound on that of the continuation given the context, marginalised over the embeddings."""
+        task = self.task
+        if task.name not in ("sft", "text"):
+            raise NotImplementedError(f"a run on {task.name} has no likelihood of what follows a context")
+        from flexmdm.tasks.sft import prompt_templates
+
+        prompt = task.encode((("user", context),)) if task.name == "sft" else task.text.encode([context])[0]
+        x1 = Ragged.from_lists([[*prompt, *task.text.encode([continuation])[0]]])
+        template = prompt_templates(x1, torch.tensor([len(prompt)]))
+        if task.model == "mdm":
+            if x1.max_length > task.width:
+                return -math.inf  # it has no masks for so many tokens
+            x1, template = padded(x1, task, template.roles)
+        seed = self.options["seed"]
+        found = likelihood(self.model.denoiser(), x1, num_times=self.num_times, seed=seed, template=template)
+        return -float(found.nats)
+
+
+def _pair(context: str) -> tuple[str, str]:
+    """What stands before and behind the gap.
+
+    >>> _pair("def one():<|gap|>1"), _pair("Once upon")
+    (('def one():', '1'), ('Once upon', ''))
+    """
+    before, _, behind = context.partition(GAP)
+    return before, behind
+
+
+def _cut(text: str, until: Any) -> str:
+    """Up to the first of the strings ``until``.
+
+    >>> _cut("18\\n\\nQuestion: next", ["Question:", "\\n\\n"])
+    '18'
+    """
+    ends = [until] if isinstance(until, str) else list(until or [])
+    places = [text.find(end) for end in ends if end and end in text]
+    return text[: min(places)] if places else text
+
+
+# Tasks ----------------------------------------------------------------------------------------------------------------
+
+
+def gsm8k(data: str | Path, split: str = "test", num: int | None = None) -> dict[str, Any]:
+    """GSM8K from the official files (or any in their form) as a task of lm-eval; the number is extracted our way.
+
+    Args:
+        data, split: of `flexmdm.tasks.math.read_problems`.
+        num: the first so many problems.
+    """
+    from flexmdm.tasks.math import is_correct, read_problems
+
+    problems = read_problems(Path(data), split)[:num]
+    return _task(
+        "flexmdm_gsm8k",
+        [{"question": problem.question, "answer": problem.answer} for problem in problems],
+        lambda doc: doc["question"],
+        lambda doc: doc["answer"],
+        "accuracy",
+        lambda doc, text: is_correct(text, doc["answer"].rpartition("####")[2]),
+    )
+
+
+def humaneval_infill(data: str | Path, split: str = "single-line", num: int | None = None) -> dict[str, Any]:
+    """HumanEval-infilling from the official files as a task of lm-eval, scored by running the tests in our sandbox.
+
+    Args:
+        data, split: of `flexmdm.tasks.code.read_problems`.
+        num: the first so many problems.
+    """
+    from flexmdm.tasks.code import Problem, Sample, read_problems, score
+
+    def passes(doc: dict[str, str], text: str) -> bool:
+        problem = Problem(**doc)
+        return score({problem.task_id: problem}, [Sample(problem.task_id, text)], workers=1).items[0].passed
+
+    problems = list(read_problems(Path(data), split).values())[:num]
+    return _task(
+        f"flexmdm_humaneval_infill_{split.replace('-', '_')}",
+        [dict(vars(problem)) for problem in problems],
+        lambda doc: doc["prompt"] + GAP + doc["suffix"],
+        lambda doc: doc["canonical_solution"],
+        "pass@1",
+        passes,
+    )
+
+
+def _task(name: str, docs: list[dict[str, str]], text: Any, target: Any, measure: str, right: Any) -> dict[str, Any]:
+    """The configuration of a task that generates, each text right or wrong."""
+
+    def dataset(**_: Any) -> Any:
+        from datasets import Dataset, DatasetDict
+
+        return DatasetDict({"test": Dataset.from_list(docs)})
+
+    return {
+        "task": name,
+        "custom_dataset": dataset,
+        "test_split": "test",
+        "output_type": "generate_until",
+        "doc_to_text": text,
+        "doc_to_target": target,
+        "generation_kwargs": {"until": []},
+        "process_results": lambda doc, results: {measure: float(right(doc, results[0]))},
+        "metric_list": [{"metric": measure, "aggregation": "mean", "higher_is_better": True}],
+        "metadata": {"version": 1.0},
+    }
+
+
+if __name__ == "__main__":
+    from lm_eval.__main__ import cli_evaluate
+
+    cli_evaluate()

@@ -1,0 +1,74 @@
+"""Generations on disk as they come, so that an interrupted evaluation goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+class Journal:
+    r"""A .jsonl with one line for each item, in order, and beside it a .json with what they were made with.
+
+    A journal that is opened again with the same ``made_with`` has the lines that were written; with another one it
+    begins anew. A last line that was cut off is removed.
+
+    Args:
+        file: ends in .jsonl; ``None`` keeps the lines in memory alone.
+        made_with: whatever decides what the lines are, as JSON.
+
+    Attributes:
+        lines: so far.
+        changed: what differs from the journal that stood there before, by name; empty if nothing does.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "mine.jsonl"
+    ...     Journal(file, {"seed": 0}).add([{"text": "a"}])
+    ...     Journal(file, {"seed": 0}).lines, Journal(file, {"seed": 1}).changed
+    ([{'text': 'a'}], ['seed'])
+    """
+
+    def __init__(self, file: Path | None, made_with: dict[str, Any]) -> None:
+        self.file = file
+        self.lines: list[dict[str, Any]] = []
+        self.changed: list[str] = []
+        if file is None:
+            return
+        settings = file.with_suffix(".json")
+        before = _read(settings) if file.exists() else None
+        made_with = json.loads(json.dumps(made_with))  # as it will be read
+        if before == made_with:
+            self.lines = _whole_lines(file)
+            return
+        if before is not None:
+            self.changed = [name for name in {**before, **made_with} if before.get(name) != made_with.get(name)]
+        file.unlink(missing_ok=True)  # first, so that no line ever stands beside settings that are not its own
+        file.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text(json.dumps(made_with, indent=2) + "\n", encoding="utf-8")
+        file.touch()
+
+    def add(self, lines: Sequence[dict[str, Any]]) -> None:
+        """Write them at once."""
+        if self.file is not None:
+            with open(self.file, "a", encoding="utf-8") as log:
+                log.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        self.lines += lines
+
+
+def _read(settings: Path) -> dict[str, Any]:
+    try:
+        return json.loads(settings.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {"settings": None}  # unknown, so certainly others
+
+
+def _whole_lines(file: Path) -> list[dict[str, Any]]:
+    whole, _, cut = file.read_bytes().rpartition(b"\n")
+    if cut:
+        file.write_bytes(whole + b"\n" if whole else b"")
+    try:
+        return [json.loads(line) for line in whole.splitlines()]
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged ({error}): delete it, or name another file") from error

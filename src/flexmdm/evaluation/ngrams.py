@@ -1,0 +1,115 @@
+"""A filler of gaps that only counts: the floor that a trained model has to be above."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flexmdm.sequences import Ragged
+
+
+@dataclass(frozen=True, eq=False)
+class NgramFiller:
+    """An interpolated n-gram model (Witten and Bell, 1991) that fills gaps from left to right.
+
+    P(w | h) = (count(h w) + T(h) P(w | h')) / (count(h) + T(h)), where T(h) is the number of different tokens seen
+    behind h, h' is h without its first token, and below the single tokens all are equally likely. Outside a sequence,
+    before its first token and behind its last, stands a token of its own.
+
+    Attributes:
+        order: n.
+        base: how many tokens there are, with the one outside.
+        keys, counts: for each n, all n-grams that were seen as ascending numbers to the base ``base``, and how often.
+
+    >>> text = [[1, 2, 3, 4], [1, 2, 3, 4], [5, 2, 6]]
+    >>> filler = NgramFiller.fit(Ragged.from_lists(text), vocab_size=7, order=3)
+    >>> filler.fill([1], [4]), filler.fill([5, 2], [])
+    ([2, 3], [6])
+    """
+
+    order: int
+    base: int
+    keys: tuple[np.ndarray, ...]
+    counts: tuple[np.ndarray, ...]
+
+    @classmethod
+    def fit(cls, sequences: Ragged, vocab_size: int, order: int = 4) -> NgramFiller:
+        """Count.
+
+        Args:
+            sequences: to learn from.
+            vocab_size: their tokens are below it.
+            order: n, at least 1.
+        """
+        base = vocab_size + 1
+        if order < 1 or base**order >= 2**63:
+            raise ValueError(
+                f"n-grams of {order} tokens of {vocab_size:,} have no number below 2^63: take shorter ones"
+            )
+        values, rows = sequences.values.numpy(), sequences.rows.numpy()
+        outside = order - 1  # tokens on either side; n-grams of two sequences have at least that many between them
+        gap = max(outside, 1)
+        flat = np.full(len(values) + (len(sequences) + 1) * gap, vocab_size, dtype=np.int64)
+        flat[np.arange(len(values)) + (rows + 1) * gap] = values
+        keys, counts = [], []
+        for n in range(1, order + 1):
+            number = np.zeros(max(len(flat) - n + 1, 0), dtype=np.int64)
+            for place in range(n):
+                number = number * base + flat[place : place + len(number)]
+            seen = np.unique(number, return_counts=True)
+            keys.append(seen[0])
+            counts.append(seen[1].astype(np.float64))
+        return cls(order, base, tuple(keys), tuple(counts))
+
+    def probabilities(self, context: Sequence[int]) -> np.ndarray:
+        """``[base]``: of each token behind ``context``, the last of them being to be outside."""
+        history = [self.base - 1] * self.order + [int(token) for token in context]
+        found = np.full(self.base, 1 / self.base)
+        for n, (keys, counts) in enumerate(zip(self.keys, self.counts, strict=True), 1):
+            number = 0
+            for token in history[len(history) - n + 1 :]:
+                number = number * self.base + token
+            low, high = np.searchsorted(keys, [number * self.base, (number + 1) * self.base])
+            if low == high:
+                break
+            seen, kinds = counts[low:high], high - low
+            found = found * (kinds / (seen.sum() + kinds))
+            found[keys[low:high] - number * self.base] += seen / (seen.sum() + kinds)
+        return found
+
+    def log_probability(self, context: Sequence[int], tokens: Sequence[int]) -> float:
+        """Of ``tokens`` behind ``context``."""
+        written, total = list(context), 0.0
+        for token in tokens:
+            total += float(np.log(self.probabilities(written)[token]))
+            written.append(token)
+        return total
+
+    def fill(
+        self, prefix: Sequence[int], suffix: Sequence[int], minimum: int = 1, maximum: int = 16, beam: int = 1
+    ) -> list[int]:
+        """The tokens that most probably stand between ``prefix`` and ``suffix``.
+
+        Written token by token, the most probable one (or the ``beam`` most probable beginnings) each time; of all
+        lengths from ``minimum`` to ``maximum`` that one is taken which makes middle and suffix the likeliest.
+        """
+        if not 0 <= minimum <= maximum or beam < 1:
+            raise ValueError(f"0 <= minimum <= maximum and beam >= 1 are needed, got {minimum}, {maximum}, {beam}")
+        after = [*suffix, *[self.base - 1] * self.order][: max(self.order - 1, 1)]
+        beginning = list(prefix)[-self.order :]
+        beams: list[tuple[float, list[int]]] = [(0.0, [])]
+        best: tuple[float, list[int]] = (-np.inf, [])
+        for length in range(maximum + 1):
+            if length >= minimum:
+                complete = [(p + self.log_probability([*beginning, *middle], after), middle) for p, middle in beams]
+                best = max(best, *complete, key=lambda one: one[0])
+            grown = []
+            for p, middle in beams:
+                next_one = np.log(self.probabilities([*beginning, *middle]))
+                next_one[self.base - 1] = -np.inf  # a middle does not end the sequence
+                likeliest = np.argsort(-next_one, kind="stable")[:beam]
+                grown += [(p + float(next_one[token]), [*middle, int(token)]) for token in likeliest]
+            beams = sorted(grown, key=lambda one: -one[0])[:beam]
+        return best[1]

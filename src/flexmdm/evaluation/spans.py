@@ -1,0 +1,90 @@
+"""Spans that were cut out and filled in again: how many came back exactly, and how near the others are."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flexmdm.evaluation.intervals import Interval, mean, wilson
+
+
+class SpanScores(NamedTuple):
+    """Exact match and `edit_similarity`, means over the spans with 95% intervals; or how much two models differ."""
+
+    exact: Interval
+    similarity: Interval
+
+
+def span_scores(truth: Sequence[Any], fillings: Sequence[Any]) -> SpanScores:
+    """How fillings compare with what stood there.
+
+    Args:
+        truth: for each span what was cut out, as text or as tokens.
+        fillings: for each span what was put there instead.
+
+    >>> exact, similarity = span_scores(["x + 1", "return y"], ["x + 1", "return x"])
+    >>> exact.value, similarity.value
+    (0.5, 0.9375)
+    """
+    same, near = _of_each(truth, fillings)
+    right = int(same.sum())
+    return SpanScores(Interval(right / len(same), *wilson(right, len(same))), mean(near))
+
+
+def span_differences(truth: Sequence[Any], first: Sequence[Any], second: Sequence[Any], seed: int = 0) -> SpanScores:
+    """How much better ``first`` is than ``second`` on the same spans, with intervals by resampling the spans.
+
+    >>> span_differences(["a", "b", "c"], ["a", "b", "c"], ["a", "b", "d"]).exact.value
+    0.3333333333333333
+    """
+    ours, theirs = _of_each(truth, first), _of_each(truth, second)
+    same, near = (mean(mine - other, seed) for mine, other in zip(ours, theirs, strict=True))
+    return SpanScores(same, near)
+
+
+def edit_similarity(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
+    """1 for the same, 0 for nothing in common: 1 - edit distance / length of the longer one.
+
+    >>> edit_similarity("kitten", "sitting"), edit_similarity("", "")
+    (0.5714285714285714, 1.0)
+    """
+    longer = max(len(first), len(second))
+    return 1 - edit_distance(first, second) / longer if longer else 1.0
+
+
+def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
+    """Insertions, deletions and replacements that turn one into the other (Levenshtein).
+
+    A column of the table is two numbers, with a bit for each place where it rises or falls by one (Myers, 1999).
+
+    >>> edit_distance("kitten", "sitting"), edit_distance([1, 2, 3], [2, 3])
+    (3, 1)
+    """
+    if not first:
+        return len(second)
+    everywhere, last = (1 << len(first)) - 1, 1 << (len(first) - 1)
+    places: dict[Hashable, int] = {}
+    for place, item in enumerate(first):
+        places[item] = places.get(item, 0) | 1 << place
+    rises, falls, distance = everywhere, 0, len(first)
+    for item in second:
+        equal = places.get(item, 0)
+        along = (((equal & rises) + rises) ^ rises) | equal
+        up, down = (falls | ~(along | rises)) & everywhere, rises & along
+        distance += bool(up & last) - bool(down & last)
+        up, down = (up << 1) | 1, down << 1
+        rises, falls = (down | ~(equal | falls | up)) & everywhere, up & (equal | falls) & everywhere
+    return distance
+
+
+def _of_each(truth: Sequence[Any], fillings: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Exact match and similarity of each span."""
+    if len(truth) != len(fillings) or not truth:
+        raise ValueError(
+            f"every span needs one filling, and there must be a span: {len(truth)} spans, {len(fillings)} fillings"
+        )
+    pairs = list(zip(truth, fillings, strict=True))
+    same = np.array([float(len(a) == len(b) and list(a) == list(b)) for a, b in pairs])
+    return same, np.array([edit_similarity(a, b) for a, b in pairs])

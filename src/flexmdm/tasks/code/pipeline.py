@@ -1,0 +1,87 @@
+"""Text before and behind a gap in, what goes between them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flexmdm.generation import Progress
+from flexmdm.tasks.code.task import CodeTask
+from flexmdm.tasks.generating import generated
+from flexmdm.tasks.text.pipeline import of_each
+
+if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
+    from flexmdm.backbones.model import FlexMDMModel
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What was found for one gap.
+
+    Attributes:
+        text: the middle alone; prefix, middle and suffix side by side are the program.
+        tokens: of the middle.
+        evaluations: of the network.
+        hit_max_length: whether it wanted to grow beyond the longest function.
+        context: tokens of the prefix and the suffix that the model saw; fewer than there are if they left no room.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    evaluations: int
+    hit_max_length: bool
+    context: int
+
+
+@dataclass(frozen=True)
+class CodePipeline:
+    """A model that fills gaps in programs, with its tokenizer.
+
+    Load one by `from_pretrained`, then ``pipeline.fill([("def double(x):\\n", "    return y\\n")])``. It takes options
+    of `flexmdm.generate`; for HumanEval-infilling the paper has ``sampler="adaptive", confidence="top_prob",
+    temperature=0.0``.
+    """
+
+    task: CodeTask
+    model: FlexMDMModel
+
+    @classmethod
+    def from_pretrained(cls, run: str | Path, device: str | None = None) -> CodePipeline:
+        """The folder of a run."""
+        from flexmdm.training.loading import load
+
+        task, model = load(Path(run), device)
+        if not isinstance(task, CodeTask):
+            raise ValueError(f"{run} was trained on the task {task.name}, not on gaps in functions (code)")
+        return cls(task, model)
+
+    def fill(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        num: int = 1,
+        seed: int = 0,
+        names: Sequence[str] = (),
+        callback: Callable[[int, Progress], None] | None = None,
+        **options: Any,
+    ) -> list[Filled]:
+        """``num`` middles for each pair of a prefix and a suffix.
+
+        Args:
+            pairs: the text before and behind each gap; either may be empty.
+            num: middles per pair.
+            seed: of generation.
+            names: what an error calls each pair, such as its task.
+            callback: called with (middles already complete, `flexmdm.generation.Progress`) after every step.
+            options: of `flexmdm.generate`.
+        """
+        sides = of_each(pairs, lambda pair: self.task.encode(*pair), names)
+        prompts = of_each(sides, lambda side: self.task.prompt(*side), names)
+        filled = []
+        for one in generated(self.task, self.model, prompts, num, seed=seed, callback=callback, **options):
+            prefix, suffix = sides[one.prompt]
+            found = self.task.middle(one.sequence, prefix, suffix)
+            measured = one.evaluations, one.hit_max_length, len(prefix) + len(suffix)
+            filled.append(Filled(self.task.text.decode(found), tuple(found), *measured))
+        return filled

@@ -1,0 +1,120 @@
+"""Generated word problems with worked solutions of different lengths, which a small model can learn to solve.
+
+    python -m flexmdm.tasks.math.arithmetic --num 50000 --out arithmetic.jsonl
+    python -m flexmdm.tasks.math.arithmetic --num 1000 --split test --out arithmetic-test.jsonl
+
+A problem is a chain of one to five events, such as ``Mia has 7 pens, gets 5, gets 2 boxes of 4, doubles them.`` Its
+solution has a line for each calculation, ``7+5=12``, ``2*4=8``, ``12+8=20``, ``20*2=40``, and ends with ``#### 40``, as
+those of GSM8K. All numbers are from 1 to 99. Boxes take two lines, so a question does not tell at a glance how long its
+solution is.
+
+Whether a problem is for training or for the test is decided by a hash of its solution: whatever the seeds, the two
+share no solution, also not under other names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from pathlib import Path
+from zlib import crc32
+
+from flexmdm.tasks.math.problems import WordProblem
+
+SPLITS = ("train", "test")
+_TEST_SHARE = 10  # one in so many
+_LARGEST = 99
+_PATIENCE = 500  # tries without a new problem
+_NAMES = ("Ann", "Ben", "Eva", "Ida", "Leo", "Mia", "Sam", "Tom")
+_THINGS = ("pens", "eggs", "nuts", "cups", "keys", "figs", "caps", "pins")
+
+
+def problems(num: int, seed: int = 0, split: str = "train", events: tuple[int, int] = (1, 5)) -> list[WordProblem]:
+    r"""Different problems.
+
+    Args:
+        num: how many.
+        seed: same seed, same problems; fewer are the first of more.
+        split: ``train`` or ``test``.
+        events: how many a chain has, from and to; each number is equally likely.
+
+    >>> problem = problems(1, seed=4)[0]
+    >>> problem.question, problem.answer
+    ('Leo has 13 eggs, gets 16, loses 18.', '13+16=29\n29-18=11\n#### 11')
+    """
+    if split not in SPLITS:
+        raise ValueError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
+    low, high = events
+    if num < 0 or not 1 <= low <= high:
+        raise ValueError(f"num is not negative, and a chain has at least one event; got {num} and {low} to {high}")
+    rng = random.Random(seed)
+    found: dict[str, WordProblem] = {}
+    misses = 0
+    while len(found) < num:
+        problem = _problem(rng, rng.randint(low, high))
+        misses += 1
+        if split_of(problem) == split and problem.question not in found:
+            found[problem.question], misses = problem, 0
+        if misses > _PATIENCE:
+            raise ValueError(
+                f"there are not {num:,} problems with {low} to {high} events: ask for fewer or longer ones"
+            )
+    return list(found.values())
+
+
+def split_of(problem: WordProblem) -> str:
+    """``train`` or ``test``, by the solution alone."""
+    return "test" if crc32(problem.answer.encode()) % _TEST_SHARE == 0 else "train"
+
+
+def _problem(rng: random.Random, events: int) -> WordProblem:
+    name, thing = rng.choice(_NAMES), rng.choice(_THINGS)
+    number = rng.randint(1, 20)
+    told, worked = [f"{name} has {number} {thing}"], []
+    for _ in range(events):
+        event, lines, number = rng.choice(_possible(rng, number))
+        told.append(event)
+        worked += lines
+    return WordProblem(", ".join(told) + ".", "\n".join([*worked, f"#### {number}"]))
+
+
+def _possible(rng: random.Random, number: int) -> list[tuple[str, list[str], int]]:
+    """What may happen next: how it is told, the calculations, and the number after it."""
+    more, fewer = rng.randint(1, 20), rng.randint(1, min(number, 20))
+    boxes, each = rng.randint(2, 5), rng.randint(2, 9)
+    inside = boxes * each
+    every = [
+        (f"gets {more}", [f"{number}+{more}={number + more}"], number + more),
+        (f"loses {fewer}", [f"{number}-{fewer}={number - fewer}"], number - fewer),
+        ("doubles them", [f"{number}*2={number * 2}"], number * 2),
+        (
+            f"gets {boxes} boxes of {each}",
+            [f"{boxes}*{each}={inside}", f"{number}+{inside}={number + inside}"],
+            number + inside,
+        ),
+    ]
+    return [one for one in every if 1 <= one[2] <= _LARGEST]
+
+
+def main() -> None:
+    """Write problems to a file."""
+    parser = argparse.ArgumentParser(description="Generated word problems with worked solutions, as JSON lines.")
+    parser.add_argument("--num", type=int, default=50_000, help="how many")
+    parser.add_argument("--out", type=Path, required=True, help="the .jsonl to write")
+    parser.add_argument("--split", choices=SPLITS, default="train")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--events", type=int, nargs=2, default=(1, 5), metavar=("FROM", "TO"))
+    options = parser.parse_args()
+    try:
+        written = problems(options.num, options.seed, options.split, tuple(options.events))
+    except ValueError as error:
+        parser.error(str(error))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    rows = [{"question": problem.question, "answer": problem.answer} for problem in written]
+    options.out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    print(f"{len(rows):,} problems in {options.out}")
+
+
+if __name__ == "__main__":
+    main()

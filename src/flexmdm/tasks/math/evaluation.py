@@ -1,0 +1,70 @@
+"""GSM8K with a run on prompts and answers: how many of its solutions end with the right number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from flexmdm.tasks.math.problems import WordProblem, read_problems
+from flexmdm.tasks.math.scoring import judged, score
+from flexmdm.tasks.sweeps import Entrant, Scored, fingerprint
+
+if TYPE_CHECKING:
+    from flexmdm.backbones.model import FlexMDMModel
+
+
+@dataclass(frozen=True)
+class GSM8K:
+    """Word problems as a benchmark of `flexmdm.tasks.sweeps`.
+
+    The samplers are the paper's: adaptive for FlexMDM, and for MDM LLaDA's semi-autoregressive one.
+
+    >>> benchmark = GSM8K((WordProblem("How many clips?", "48 + 24 = 72\\n#### 72"),))
+    >>> benchmark.score([benchmark.line(0, "She sold 72 clips.")], None).right
+    [True]
+    """
+
+    problems: Sequence[WordProblem]
+    split: str = "test"
+    name: str = "gsm8k"
+    measure: str = "accuracy"
+
+    @classmethod
+    def read(cls, data: Path, split: str = "test") -> Self:
+        """From the official folder, or from any file with questions and answers that end with ``#### 42``."""
+        return cls(read_problems(data, split), split if Path(data).is_dir() else Path(data).name)
+
+    @property
+    def title(self) -> str:
+        return f"GSM8K, {self.split}" if self.split in ("train", "test") else self.split
+
+    @property
+    def samplers(self) -> Mapping[str, str]:
+        return {"flexmdm": "adaptive", "mdm": "low_confidence"}
+
+    @property
+    def items(self) -> Sequence[str]:
+        """The questions; each run writes them in its own format."""
+        return [problem.question for problem in self.problems]
+
+    def line(self, number: int, text: str) -> dict[str, Any]:
+        return judged(number, self.problems[number], text).to_dict()
+
+    def score(self, lines: Sequence[dict[str, Any]], file: Path | None) -> Scored:
+        scored = score([judged(number, self.problems[number], line["generation"]) for number, line in enumerate(lines)])
+        right = [item.correct for item in scored.items]
+        return Scored(scored.accuracy, right, {"unanswered": scored.unanswered})
+
+
+def entrant_of(name: str, task: Any, model: FlexMDMModel) -> Entrant:
+    """A run that can be asked."""
+    if task.name != "sft":
+        raise ValueError(
+            f"{name} was trained on the task {task.name}, and gsm8k asks questions: fine-tune a run on prompts and "
+            "answers (flexmdm train --task sft)"
+        )
+    from flexmdm.tasks.sft import SFTPipeline
+
+    return Entrant(name, task.model, fingerprint(model), SFTPipeline(task, model).answers)

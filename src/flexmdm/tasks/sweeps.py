@@ -1,0 +1,433 @@
+"""Benchmarks of trained runs: every item generated once, at several numbers of steps, and scored.
+
+What is generated is written down batch by batch, so that an interrupted sweep goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from flexmdm.evaluation.intervals import Interval, mean
+from flexmdm.evaluation.journal import Journal
+from flexmdm.generation.decoding import Decoding
+from flexmdm.generation.generate import SAMPLERS, sampler_named
+from flexmdm.generation.samplers import Grid
+from flexmdm.tasks.generating import BATCH, progress_bar
+
+if TYPE_CHECKING:
+    from flexmdm.backbones.model import FlexMDMModel
+
+_PAPER: dict[str, dict[str, Any]] = {
+    "adaptive": {"confidence": "top_prob", "window": (5.0, 64)},
+    "low_confidence": {"block": 32},
+}
+_OF_SAMPLERS = ("confidence", "window", "spacing", "block")
+_SAMPLE = 1024
+
+
+class Written(Protocol):
+    """What a pipeline returns for an item."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def evaluations(self) -> int: ...
+    @property
+    def hit_max_length(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Refused:
+    """In the place of what was written for an item that the model cannot take, such as a prompt that is too long."""
+
+    why: str
+    text: str = ""
+    evaluations: int = 0
+    hit_max_length: bool = False
+
+
+Writer = Callable[..., Sequence[Written]]
+"""Writes one text for each item; takes ``seed``, ``first_sequence``, ``callback`` and options of `flexmdm.generate`."""
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A run that takes part.
+
+    Attributes:
+        name: of the run.
+        model: ``flexmdm`` or ``mdm``.
+        weights: tells them from others, see `fingerprint`.
+        write: its pipeline.
+    """
+
+    name: str
+    model: str
+    weights: str
+    write: Writer
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What the texts of a run are worth.
+
+    Attributes:
+        share: of the items that are right, with its 95% interval.
+        right: which they are.
+        figures: whatever else was found, for the JSON.
+    """
+
+    share: Interval
+    right: list[bool]
+    figures: dict[str, Any]
+
+
+class Benchmark(Protocol):
+    """Items, and what makes a text for one of them right."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def measure(self) -> str:
+        """What the share of right items is called."""
+        ...
+
+    @property
+    def samplers(self) -> Mapping[str, str]:
+        """By default, for ``flexmdm`` and ``mdm``."""
+        ...
+
+    @property
+    def items(self) -> Sequence[Any]:
+        """What a writer gets, as JSON."""
+        ...
+
+    def line(self, number: int, text: str) -> dict[str, Any]:
+        """What is written down about the text for an item."""
+        ...
+
+    def score(self, lines: Sequence[dict[str, Any]], file: Path | None) -> Scored:
+        """The worth of the lines of the first items; ``file`` is where they are written."""
+        ...
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run with one number of steps.
+
+    Attributes:
+        run, model: of the `Entrant`.
+        options: of generation.
+        num: items.
+        share, right, figures: of the `Scored`.
+        evaluations, seconds: per item, of those that were not refused.
+        refused: items that the model could not take; they count as wrong.
+        hit_max_length: texts that wanted to grow beyond the longest.
+        items: the file with all of them.
+    """
+
+    run: str
+    model: str
+    options: dict[str, Any]
+    num: int
+    share: Interval
+    evaluations: float
+    seconds: float
+    refused: int
+    hit_max_length: int
+    figures: dict[str, Any]
+    items: Path | None = None
+    right: list[bool] = field(default_factory=list, repr=False)
+
+    @property
+    def steps(self) -> int:
+        return self.options["steps"]
+
+    def to_dict(self, measure: str) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "model": self.model,
+            **self.options,
+            "num": self.num,
+            measure: asdict(self.share),
+            **self.figures,
+            "evaluations": self.evaluations,
+            "seconds": self.seconds,
+            "refused": self.refused,
+            "hit_max_length": self.hit_max_length,
+            "items": None if self.items is None else self.items.name,
+        }
+
+
+def sweep(
+    benchmark: Benchmark,
+    entrants: Sequence[Entrant],
+    steps: Sequence[int],
+    num: int | None = None,
+    folder: Path | None = None,
+    seed: int = 0,
+    batch_size: int | None = None,
+    console: Console | None = None,
+    **options: Any,
+) -> list[Point]:
+    """Every run with every number of steps.
+
+    Args:
+        benchmark: what to do.
+        entrants: who does it.
+        steps: of the sampler.
+        num: the first so many items; by default all.
+        folder: gets a .jsonl with the items of each run and number of steps. What it holds already of the same weights,
+            items, options and seed is not generated again.
+        seed: of generation.
+        batch_size: items at a time, and written down at once.
+        console: where to say what is reused.
+        options: of `flexmdm.generate`; by default those of the paper, see `options_of`.
+    """
+    console = console or Console(stderr=True)
+    num = len(benchmark.items) if num is None else min(num, len(benchmark.items))
+    chosen = options_of(entrants, benchmark.samplers, options)
+    made_with = {"benchmark": benchmark.name, "problems": _digest(benchmark.items), "seed": seed}
+    points = []
+    for entrant in entrants:
+        for count in steps:
+            settings = {**chosen[entrant.name], "steps": count}
+            Grid(count)  # says what is wrong with it
+            file = None if folder is None else folder / _file_name(entrant.name, count)
+            journal = Journal(file, {**made_with, "weights": entrant.weights, **settings})
+            _say(journal, f"{entrant.name}, {count} steps", num, console)
+            _complete(journal, benchmark, entrant, num, batch_size or BATCH, seed=seed, **settings)
+            points.append(_point(benchmark, entrant, journal, num, settings))
+    return points
+
+
+def options_of(
+    entrants: Sequence[Entrant], samplers: Mapping[str, str], given: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The options of each run by its name: those given, else the paper's.
+
+    That is temperature 0; for ``adaptive`` the highest probability first, in a window (5, 64); for ``low_confidence``
+    blocks of 32 tokens. An option that only some samplers have goes to the runs that use these.
+
+    Args:
+        entrants: the runs.
+        samplers: the sampler of ``flexmdm`` and ``mdm``, unless one is given.
+        given: options of `flexmdm.generate`.
+
+    >>> runs = [Entrant("mine", "flexmdm", "", list), Entrant("theirs", "mdm", "", list)]
+    >>> chosen = options_of(runs, {"flexmdm": "adaptive", "mdm": "low_confidence"}, {"window": (2.0, 8)})
+    >>> chosen["mine"]
+    {'sampler': 'adaptive', 'temperature': 0.0, 'confidence': 'top_prob', 'window': (2.0, 8)}
+    >>> chosen["theirs"]
+    {'sampler': 'low_confidence', 'temperature': 0.0, 'block': 32}
+    """
+    chosen: dict[str, dict[str, Any]] = {}
+    for entrant in entrants:
+        name = given.get("sampler") or samplers[entrant.model]
+        sampler_named(name, Grid(1))  # says if there is none
+        if name == "low_confidence" and entrant.model == "flexmdm":
+            raise ValueError(f"low_confidence is a sampler for MDM, and {entrant.name} is a FlexMDM: take adaptive")
+        own = {f.name for f in fields(SAMPLERS[name])}
+        mine = {key: value for key, value in given.items() if key not in _OF_SAMPLERS or key in own}
+        options: dict[str, Any] = {"sampler": name, "temperature": 0.0, **_PAPER.get(name, {}), **mine}
+        decoding = Decoding(options["temperature"], options.get("top_k"), options.get("top_p"))
+        sampler_named(name, Grid(1), decoding, **{key: options[key] for key in _OF_SAMPLERS if key in options})
+        chosen[entrant.name] = options
+    unused = [key for key in given if key in _OF_SAMPLERS and not any(key in mine for mine in chosen.values())]
+    if unused:
+        names = " and ".join(sorted({mine["sampler"] for mine in chosen.values()}))
+        raise ValueError(f"the sampler {names} has no {', '.join(unused)}; leave it out or take another --sampler")
+    return chosen
+
+
+def written(
+    write: Writer,
+    items: Sequence[Any],
+    first: int = 0,
+    callback: Callable[..., None] | None = None,
+    **options: Any,
+) -> list[Written]:
+    """A text for each item, or a `Refused`.
+
+    A pipeline refuses a batch that has an item it cannot take; then its halves are tried. Random numbers belong to an
+    item by its number, so the others come out the same.
+
+    Args:
+        write: of an `Entrant`.
+        items: some of a benchmark's.
+        first: the number of the first of them.
+        callback: called with (items already complete, `flexmdm.generation.Progress`).
+        options: of `flexmdm.generate`, known to be right.
+    """
+    try:
+        return list(write(items, first_sequence=first, callback=callback, **options))
+    except ValueError as error:
+        if len(items) == 1:
+            return [Refused(str(error))]
+    half = len(items) // 2
+
+    def later(done: int, step: Any) -> None:
+        if callback is not None:
+            callback(half + done, step)
+
+    return [
+        *written(write, items[:half], first, callback, **options),
+        *written(write, items[half:], first + half, later, **options),
+    ]
+
+
+def fingerprint(model: FlexMDMModel) -> str:
+    """Tells the weights of a model from others: a digest of some numbers of each tensor."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        flat = tensor.detach().flatten()
+        some = flat[:: max(len(flat) // _SAMPLE, 1)].float().cpu()
+        digest.update(f"{name} {tuple(tensor.shape)}".encode() + some.numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def differences(points: Sequence[Point]) -> Iterator[tuple[Point, Point, Interval]]:
+    """Each run against the first one with the same number of steps: by how much its share is higher, item by item."""
+    for point in points:
+        base = next(other for other in points if other.steps == point.steps)
+        if base is not point:
+            yield point, base, mean(np.array(point.right, float) - np.array(base.right, float))
+
+
+# Generating -----------------------------------------------------------------------------------------------------------
+
+
+def _file_name(run: str, steps: int) -> str:
+    return re.sub(r"[^\w.-]+", "_", run) + f"-{steps}.jsonl"
+
+
+def _digest(items: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(items).encode()).hexdigest()[:16]
+
+
+def _say(journal: Journal, what: str, num: int, console: Console) -> None:
+    there = min(len(journal.lines), num)
+    if journal.changed:
+        console.print(f"{what}: begun anew, as these have changed: {', '.join(journal.changed)}", highlight=False)
+    elif there:
+        console.print(f"{what}: {there:,} of {num:,} were there already", highlight=False)
+
+
+def _complete(
+    journal: Journal, benchmark: Benchmark, entrant: Entrant, num: int, batch_size: int, **options: Any
+) -> None:
+    """Generate what the journal does not have; batches begin at the same items whenever it was interrupted."""
+    there = len(journal.lines)
+    if there >= num:
+        return
+    with progress_bar(num - there, f"{entrant.name}, {options['sampler']} {options['steps']}") as show:
+        start = there
+        while start < num:
+            end = min((start // batch_size + 1) * batch_size, num)
+            began = time.perf_counter()
+            texts = written(
+                entrant.write,
+                benchmark.items[start:end],
+                start,
+                lambda done, step, start=start: show(start - there + done, step),
+                **options,
+            )
+            seconds = (time.perf_counter() - began) / len(texts)
+            journal.add([_line(benchmark, start + row, one, seconds) for row, one in enumerate(texts)])
+            start = end
+
+
+def _line(benchmark: Benchmark, number: int, one: Written, seconds: float) -> dict[str, Any]:
+    line = {
+        **benchmark.line(number, one.text),
+        "evaluations": one.evaluations,
+        "hit_max_length": one.hit_max_length,
+        "seconds": round(seconds, 6),
+    }
+    return {**line, "refused": one.why} if isinstance(one, Refused) else line
+
+
+def _point(benchmark: Benchmark, entrant: Entrant, journal: Journal, num: int, options: dict[str, Any]) -> Point:
+    lines = journal.lines[:num]
+    asked = [line for line in lines if "refused" not in line]
+    if not asked:
+        raise ValueError(f"{entrant.name} could take none of the {num} items; the first: {lines[0]['refused']}")
+    scored = benchmark.score(lines, journal.file)
+    return Point(
+        run=entrant.name,
+        model=entrant.model,
+        options=options,
+        num=num,
+        share=scored.share,
+        evaluations=sum(line["evaluations"] for line in asked) / len(asked),
+        seconds=sum(line["seconds"] for line in asked) / len(asked),
+        refused=num - len(asked),
+        hit_max_length=sum(line["hit_max_length"] for line in asked),
+        figures=scored.figures,
+        items=journal.file,
+        right=scored.right,
+    )
+
+
+# Showing --------------------------------------------------------------------------------------------------------------
+
+
+def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
+    """One row per point."""
+    refused = any(point.refused for point in points)
+    table = Table(title=f"{benchmark.title}: {points[0].num:,} items", title_justify="left", title_style="bold")
+    for heading in ("run", "model", "sampler", benchmark.measure, *(["refused"] if refused else []), "evals", "s"):
+        table.add_column(heading, justify="left" if heading in ("run", "model", "sampler") else "right")
+    for point in points:
+        sampler, temperature = f"{point.options['sampler']} {point.steps}", point.options["temperature"]
+        table.add_row(
+            point.run,
+            point.model,
+            sampler + (f" T={temperature:g}" if temperature else ""),
+            f"{point.share.value:.1%} ({100 * point.share.low:.1f} - {100 * point.share.high:.1f})",
+            *([str(point.refused)] if refused else []),
+            f"{point.evaluations:.0f}",
+            f"{point.seconds:.2f}",
+        )
+    table.caption = f"{benchmark.measure} with its 95% interval; evaluations of the network and seconds per item"
+    if refused:
+        table.caption += "; refused: the model cannot take these items, and they count as wrong"
+    table.caption_justify = "left"
+    return table
+
+
+def draw(points: Sequence[Point], benchmark: Benchmark, file: Path) -> None:
+    """The share of right items against the evaluations, one curve per run, as .png or .svg."""
+    from flexmdm.evaluation.charts import Curve, Panel, draw_panels, save_figure
+
+    curves = []
+    for name in dict.fromkeys(point.run for point in points):
+        mine = sorted((point for point in points if point.run == name), key=lambda point: point.evaluations)
+        shares = [point.share for point in mine]
+        curves.append(
+            Curve(
+                name,
+                [point.evaluations for point in mine],
+                [share.value for share in shares],
+                [(share.value - share.low, share.high - share.value) for share in shares],
+            )
+        )
+    samplers = {f"{point.model}: {point.options['sampler']}" for point in points}
+    panel = Panel(f"{points[0].num:,} items; {', '.join(sorted(samplers))}", benchmark.measure, curves)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save_figure(draw_panels([panel], benchmark.title), [file])

@@ -1,0 +1,62 @@
+"""Filling gaps in functions from the command line: train on programs, go on, and every way to get it wrong."""
+
+import json
+
+import pytest
+
+from flexmdm.tasks.code import CodePipeline
+
+TINY = [
+    "--task", "code", "--hidden", "16", "--layers", "1", "--heads", "2", "--batch-size", "8", "--max-length", "64",
+    "--device", "cpu", "--steps", "4", "--save-every", "2", "--eval-every", "4", "--held-out", "0.2",
+]  # fmt: skip
+FUNCTION = "def add{n}(x):\n    y = x + {n}\n    return y\n"
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    for n in range(40):
+        (folder / f"m{n:02}.py").write_text(FUNCTION.format(n=n))
+    (folder / "old.py").write_text("print 'two'\n")
+    return folder
+
+
+@pytest.mark.parametrize("model", ["flexmdm", "mdm"])
+def test_a_run_trains_resumes_and_fills(model, programs, trained, command):
+    run = trained("code", "train", programs, *TINY, "--model", model)
+    assert json.loads((run / "run.json").read_text())["task"]["name"] == "code"
+    assert (run / "samples.txt").read_text().count("--- step 4") == 2
+    out, err, code = command("train", "--out", run, "--resume", "--steps", "6", "--eval-every", "6")
+    assert code == 0 and "going on from step 4" in err, err
+    last = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()][-1]
+    assert last["step"] == 6 and {"eval_bits_per_token", "eval_bits_per_character"} <= set(last)
+    pipeline = CodePipeline.from_pretrained(run)
+    assert pipeline.model.config.vocab_size == pipeline.task.vocab_size
+    (filled,) = pipeline.fill([("def f(x):\n", "    return y\n")], steps=4)
+    assert isinstance(filled.text, str)
+
+
+def test_programs_that_are_no_python_are_counted(programs, command, monkeypatch):
+    monkeypatch.setattr("flexmdm.training.run.steps_within", lambda *_: 10)
+    out, err, code = command("train", programs, *TINY, "--mixture", "line=1", "--dry-run")
+    assert code == 0 and "flexmdm on code" in out and "40 functions" in out and "1 bad programs skipped" in out, err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("a.py", "x = 1\n", [], "it has no function that is long enough"),
+        ("a.py", "def f(:\n", [], "every program is bad; the first bad program"),
+        ("a.jsonl", '{"text": "x"}\n', [], "no field 'code', only 'text'; say which field holds the code (--field)"),
+        ("a.py", FUNCTION, ["--mixture", "prefix=1"], "a mixture has the weights line, lines, span"),
+        ("a.py", FUNCTION, ["--prompt-field", "a"], "the code task has no prompt_field"),
+        ("a.py", FUNCTION.format(n=1), ["--max-length", "8"], "longer than 5 tokens"),
+        ("a.txt", FUNCTION, [], "there are readers for .py, .jsonl, .csv, .parquet"),
+    ],
+)
+def test_bad_data_and_settings_are_named(name, content, options, message, command, tmp_path):
+    (tmp_path / name).write_text(content)
+    out, err, code = command("train", tmp_path / name, *TINY, *options, "--out", tmp_path / "run")
+    assert code == 2 and err.startswith("error:") and message in err, err
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,165 @@
+"""What lm-eval asks, with stand-ins everywhere; and lm-eval itself where it is installed."""
+
+import importlib.util
+import json
+import math
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import flexmdm.tasks.code as code_tasks
+from flexmdm import FlexMDMConfig, FlexMDMModel
+from flexmdm.evaluation import harness
+from flexmdm.tasks.code.evaluation import HumanEvalInfill
+from flexmdm.tasks.math.evaluation import GSM8K, entrant_of
+from flexmdm.tasks.sft import SFTTask
+from flexmdm.tasks.sweeps import sweep
+
+PROBLEMS = [
+    {
+        "task_id": f"test/{number}",
+        "prompt": f"def add(x):\n    # {number}\n",
+        "canonical_solution": f"    y = x + {number}\n",
+        "suffix": "    return y",
+        "test": f"def check(candidate):\n    assert candidate(1) == {1 + number}\n",
+        "entry_point": "add",
+    }
+    for number in range(3)
+]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """An untrained run on sums."""
+    monkeypatch.setenv("FLEXMDM_CACHE", str(tmp_path / "cache"))
+    rows = [{"question": f"{a}+{b}", "answer": f"{a + b}"} for a in range(10) for b in range(10)]
+    (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def make(model="flexmdm"):
+        task = SFTTask((str(tmp_path / "sums.jsonl"),), model, tokenizer="characters", max_length=12).settled()
+        config = FlexMDMConfig(
+            vocab_size=task.vocab_size, hidden_size=16, num_layers=1, num_heads=2, condition_size=16, dropout=0.0,
+            insertions=model == "flexmdm", expected_gap=3.0, task=task.to_dict(),
+        )  # fmt: skip
+        return task, FlexMDMModel(config).eval()
+
+    return make
+
+
+@dataclass
+class Filled:
+    text: str
+    tokens: tuple[int, ...] = ()
+    evaluations: int = 1
+    hit_max_length: bool = False
+
+
+class CodePipeline:
+    """Stands for that of `flexmdm.tasks.code`: right in two cases of three."""
+
+    def __init__(self, task, model): ...
+
+    def fill(self, pairs, **options):
+        numbers = [int(prefix.split("# ")[1]) for prefix, _ in pairs]
+        return [Filled(f"    y = x + {number if number < 2 else 0}\n") for number in numbers]
+
+
+@pytest.fixture
+def code_run(monkeypatch):
+    monkeypatch.setattr(code_tasks, "CodePipeline", CodePipeline, raising=False)
+    return SimpleNamespace(name="code", model="mdm"), torch.nn.Linear(2, 2)
+
+
+@pytest.fixture
+def problems(tmp_path):
+    file = tmp_path / "problems.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in PROBLEMS))
+    return file
+
+
+@pytest.mark.parametrize("model", ["flexmdm", "mdm"])
+def test_contexts_are_answered_as_items_of_a_benchmark_are(run, model):
+    task, network = run(model)
+    questions = [f"{number}+1" for number in range(7)]
+    responder = harness.Responder(task, network, steps=4, seed=3, batch_size=3, temperature=1.0)
+    assert responder.options["sampler"] == {"flexmdm": "adaptive", "mdm": "low_confidence"}[model]
+    options = {key: value for key, value in responder.options.items() if key != "seed"}
+    answers = entrant_of("", task, network).write(questions, seed=3, **options)
+    assert responder.texts(questions) == [answer.text for answer in answers]
+    assert responder.texts(["0+1" * 9, "0+1"])[0] == ""  # no room
+
+
+def test_a_window_comes_from_the_command_line_too(run):
+    assert harness.Responder(*run(), window="2:8").options["window"] == (2.0, 8)
+
+
+def test_the_likelihood_is_that_of_the_answer_given_the_question(run):
+    """Every token more costs an untrained model some nats; an MDM has no masks for more than the longest pair."""
+    responder = harness.Responder(*run(), num_times=256)
+    short, long = responder.log_likelihood("1+1", "2"), responder.log_likelihood("1+1", "2345")
+    assert long < short - 1 < -1 and responder.log_likelihood("1+1", "2") == short
+    padded = harness.Responder(*run("mdm"), num_times=16)
+    assert -math.inf < padded.log_likelihood("1+1", "2") < 0
+    assert padded.log_likelihood("1+1", "2345") == -math.inf
+
+
+def test_what_has_no_likelihood_says_so(code_run):
+    with pytest.raises(NotImplementedError, match="a run on code has no likelihood"):
+        harness.Responder(*code_run).log_likelihood("a", "b")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("lm_eval") is not None, reason="lm-eval is installed")
+def test_without_lm_eval_it_says_what_to_install():
+    with pytest.raises(ImportError, match=r"pip install 'flexmdm\[eval\]'"):
+        harness.FlexMDMRun("runs/mine")
+
+
+def evaluate(monkeypatch, loaded, task, **options):
+    lm_eval = pytest.importorskip("lm_eval")
+    monkeypatch.setattr("flexmdm.training.loading.load", lambda folder, device: loaded)
+    arguments = {"run": "runs/mine", "steps": 4, **options}
+    found = lm_eval.simple_evaluate(model="flexmdm", model_args=arguments, tasks=[task], batch_size=4)
+    return found["results"][task["task"]], [sample["resps"][0][0] for sample in found["samples"][task["task"]]]
+
+
+def test_lm_eval_and_our_own_evaluation_of_gsm8k_agree(run, monkeypatch, tmp_path):
+    """The references are what the untrained run answers, for every second question; so it is right sometimes."""
+    pytest.importorskip("lm_eval")
+    task, network = run()
+    file, questions = tmp_path / "test.jsonl", [f"{a}+{b}" for a in range(5) for b in range(3)]
+
+    def write(answers):
+        pairs = zip(questions, answers, strict=True)
+        file.write_text("".join(json.dumps({"question": q, "answer": f"#### {a}"}) + "\n" for q, a in pairs))
+
+    def ours():
+        mine = entrant_of("mine", task, network)
+        (point,) = sweep(GSM8K.read(file), [mine], [4], folder=tmp_path / "items", temperature=1.0)
+        return point, [json.loads(line) for line in point.items.read_text().splitlines()]
+
+    write(["0"] * 15)
+    write([row["answer"] or "7" if row["number"] % 2 else "123456" for row in ours()[1]])
+    point, rows = ours()
+    theirs, texts = evaluate(monkeypatch, (task, network), harness.gsm8k(file), temperature=1.0)
+    assert texts == [row["generation"] for row in rows]
+    assert theirs["accuracy,none"] == point.share.value and 0 < point.share.value < 1
+
+
+def test_lm_eval_and_our_own_evaluation_of_infilling_agree(code_run, monkeypatch, problems):
+    pytest.importorskip("lm_eval")
+    from flexmdm.tasks.code.evaluation import entrant_of as filler
+
+    (point,) = sweep(HumanEvalInfill.read(problems, workers=1), [filler("mine", *code_run)], [4])
+    theirs, texts = evaluate(monkeypatch, code_run, harness.humaneval_infill(problems))
+    assert theirs["pass@1,none"] == point.share.value == pytest.approx(2 / 3)
+    assert texts[0] == "    y = x + 0\n"
+
+
+def test_a_task_can_have_the_first_few_problems(problems):
+    pytest.importorskip("datasets")
+    config = harness.humaneval_infill(problems, num=2)
+    (doc, _) = config["custom_dataset"]()["test"]
+    assert config["doc_to_text"](doc) == "def add(x):\n    # 0\n<|gap|>    return y"
+    assert config["process_results"](doc, ["    y = x\n"]) == {"pass@1": 1.0}

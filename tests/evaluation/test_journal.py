@@ -1,0 +1,55 @@
+import json
+
+import pytest
+
+from flexmdm.evaluation.journal import Journal
+
+LINES = [{"text": "a\r\u2028b"}, {"text": "é"}]
+
+
+def test_lines_are_there_again_with_the_same_settings(tmp_path):
+    file = tmp_path / "deep" / "mine.jsonl"
+    Journal(file, {"seed": 0, "window": (5.0, 64)}).add(LINES)
+    again = Journal(file, {"seed": 0, "window": (5.0, 64)})
+    assert again.lines == LINES and not again.changed
+    again.add([{"text": "c"}])
+    assert len(Journal(file, {"seed": 0, "window": [5.0, 64]}).lines) == 3
+
+
+def test_other_settings_begin_anew_and_are_named(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    Journal(file, {"seed": 0, "steps": 4}).add(LINES)
+    other = Journal(file, {"seed": 1, "steps": 4, "top_p": 0.9})
+    assert other.lines == [] and other.changed == ["seed", "top_p"] and file.read_text() == ""
+    assert json.loads(file.with_suffix(".json").read_text())["seed"] == 1
+
+
+def test_lines_without_settings_are_not_trusted(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"text": "whose?"}\n')
+    assert Journal(file, {"seed": 0}).lines == []
+
+
+@pytest.mark.parametrize("cut", ['{"text": "cut o', '{"text": "whole but without its end"}'])
+def test_a_last_line_that_was_cut_off_is_removed(tmp_path, cut):
+    file = tmp_path / "mine.jsonl"
+    Journal(file, {}).add(LINES)
+    with open(file, "a") as log:
+        log.write(cut)
+    journal = Journal(file, {})
+    journal.add([{"text": "next"}])
+    assert Journal(file, {}).lines == [*LINES, {"text": "next"}]
+
+
+def test_a_damaged_line_is_an_error_that_names_the_file(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    Journal(file, {}).add(LINES)
+    file.write_text("nonsense\n")
+    with pytest.raises(ValueError, match="mine.jsonl is damaged .* delete it"):
+        Journal(file, {})
+
+
+def test_without_a_file_lines_stay_in_memory():
+    journal = Journal(None, {"seed": 0})
+    journal.add(LINES)
+    assert journal.lines == LINES and journal.lines is not LINES

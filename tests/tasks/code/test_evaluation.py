@@ -1,0 +1,109 @@
+import json
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import flexmdm.tasks.code as code_tasks
+from flexmdm import FlexMDMConfig, FlexMDMModel
+from flexmdm.tasks.code.evaluation import HumanEvalInfill, entrant_of
+from flexmdm.tasks.sweeps import sweep
+from flexmdm.tasks.text import TextTask
+
+
+@dataclass
+class Filled:
+    text: str
+    tokens: tuple[int, ...]
+    evaluations: int
+    hit_max_length: bool
+
+
+class Pipeline:
+    """Stands for `CodePipeline`: fills all gaps but those of every second function with the right line."""
+
+    def __init__(self, task, model):
+        self.calls = 0
+
+    def fill(self, pairs, *, steps, first_sequence, seed, callback, **options):
+        self.calls += 1
+        assert options == {
+            "sampler": "adaptive", "temperature": 0.0, "confidence": "top_prob", "window": (5.0, 64),
+        }  # fmt: skip
+        numbers = [int(prefix.split("Add ")[1][0]) for prefix, _ in pairs]
+        assert numbers == list(range(first_sequence, first_sequence + len(pairs)))
+        return [Filled(f"    y = x + {n if n % 2 == 0 else 7}\n", (1, 2), steps, False) for n in numbers]
+
+
+@pytest.fixture
+def entrant(monkeypatch):
+    monkeypatch.setattr(code_tasks, "CodePipeline", Pipeline, raising=False)
+    return entrant_of("mine", SimpleNamespace(name="code", model="mdm"), torch.nn.Linear(2, 2))
+
+
+def test_samples_and_verdicts_are_written_and_nothing_is_done_twice(entrant, folder, tmp_path):
+    benchmark = HumanEvalInfill.read(folder, workers=1)
+    (few,) = sweep(benchmark, [entrant], [4], 2, tmp_path / "items")
+    assert few.right == [True, False] and few.share.value == 0.5 and few.figures["sandbox"]
+    results = tmp_path / "items" / "mine-4.results.jsonl"
+    marked = results.read_text().replace("failed: AssertionError", "failed: marked")  # stands for what was found before
+    results.write_text(marked + '{"task_id": "cut o')
+    (point,) = sweep(benchmark, [entrant], [4], None, tmp_path / "items")
+    assert point.right == [True, False, True] and point.figures["outcomes"]["failed"] == 1
+    assert "failed: marked" in results.read_text() and len(results.read_text().splitlines()) == 3
+    samples = [json.loads(line) for line in point.items.read_text().splitlines()]
+    assert [sample["task_id"] for sample in samples] == list(benchmark.problems)
+    assert samples[1]["completion"] == "    y = x + 7\n" and samples[1]["evaluations"] == 4
+    assert code_tasks.read_samples(point.items, benchmark.problems)
+    (fewer,) = sweep(benchmark, [entrant], [4], 1, tmp_path / "items")
+    assert fewer.right == [True]
+
+
+def test_verdicts_on_other_samples_are_forgotten(entrant, folder, tmp_path):
+    benchmark = HumanEvalInfill.read(folder, workers=1)
+    (point,) = sweep(benchmark, [entrant], [4], folder=tmp_path)
+    results = point.items.with_suffix(".results.jsonl")
+    results.write_text(results.read_text().replace("y = x", "z = x").replace("passed", "failed: of another"))
+    (again,) = sweep(benchmark, [entrant], [4], folder=tmp_path)
+    assert again.right == point.right and "another" not in results.read_text()
+
+
+@pytest.fixture
+def make_text_run(folder, rows, monkeypatch):
+    """An untrained run on the text of the functions."""
+    monkeypatch.setenv("FLEXMDM_CACHE", str(folder / "cache"))
+    functions = [{"text": row["prompt"] + row["canonical_solution"] + row["suffix"]} for row in rows]
+    (folder / "functions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in functions * 9))
+
+    def make(model="flexmdm"):
+        task = TextTask((str(folder / "functions.jsonl"),), model, tokenizer="bytes", max_length=160).settled()
+        config = FlexMDMConfig(
+            vocab_size=task.vocab_size, hidden_size=16, num_layers=1, num_heads=2, condition_size=16, dropout=0.0,
+            insertions=model == "flexmdm", expected_gap=3.0, task=task.to_dict(),
+        )  # fmt: skip
+        return task, FlexMDMModel(config).eval()
+
+    return make
+
+
+def test_a_text_run_fills_the_gap_between_prefix_and_suffix(make_text_run, folder, tmp_path):
+    benchmark = HumanEvalInfill.read(folder, workers=1)
+    (point,) = sweep(benchmark, [entrant_of("text", *make_text_run())], [2], folder=tmp_path / "items")
+    samples = [json.loads(line) for line in point.items.read_text().splitlines()]
+    assert point.share.value == 0 and point.refused == 0
+    assert all("return" not in sample["completion"] and sample["evaluations"] >= 2 for sample in samples)
+
+
+def test_runs_that_cannot_fill_a_gap_are_refused(make_text_run):
+    with pytest.raises(ValueError, match="mine is an MDM on text, which fills a known number of masks"):
+        entrant_of("mine", *make_text_run("mdm"))
+    with pytest.raises(ValueError, match="mine was trained on the task maze, and humaneval-infill has gaps to fill"):
+        entrant_of("mine", SimpleNamespace(name="maze", model="mdm"), None)
+
+
+def test_an_unknown_split_or_missing_file_says_so(folder):
+    with pytest.raises(ValueError, match="no split 'lines'; choose from single-line"):
+        HumanEvalInfill.read(folder, "lines")
+    with pytest.raises(FileNotFoundError, match="HumanEval-MultiLineInfilling"):
+        HumanEvalInfill.read(folder, "multi-line")

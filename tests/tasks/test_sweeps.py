@@ -1,0 +1,230 @@
+"""Sweeps with stand-ins for pipelines: what they write depends on the item's number, the seed and the steps alone."""
+
+import json
+import random
+from dataclasses import dataclass
+
+import pytest
+import torch
+from rich.console import Console
+
+from flexmdm.evaluation.intervals import Interval
+from flexmdm.tasks.sweeps import (
+    Entrant,
+    Refused,
+    Scored,
+    differences,
+    draw,
+    fingerprint,
+    options_of,
+    sweep,
+    table_of,
+    written,
+)
+
+SAMPLERS = {"flexmdm": "adaptive", "mdm": "low_confidence"}
+
+
+@dataclass
+class Text:
+    text: str
+    evaluations: int
+    hit_max_length: bool = False
+
+
+class Pipeline:
+    """Refuses items with an x in them, and stops after so many calls."""
+
+    def __init__(self, skill=0.5, calls=1000):
+        self.skill, self.calls, self.asked = skill, calls, []
+
+    def __call__(self, items, *, seed, first_sequence, callback, steps, **options):
+        self.calls -= 1
+        if self.calls < 0:
+            raise KeyboardInterrupt
+        if any("x" in item for item in items):
+            raise ValueError("there is no room for an x")
+        self.asked += items
+        numbers = range(first_sequence, first_sequence + len(items))
+        draws = [random.Random(f"{seed} {number} {steps}").random() for number in numbers]
+        return [Text("right" if draw < self.skill else f"wrong {draw}", steps) for draw in draws]
+
+
+@dataclass(frozen=True)
+class Words:
+    items: tuple[str, ...] = tuple(f"item {number}" for number in range(20))
+    name: str = "words"
+    title: str = "Words"
+    measure: str = "accuracy"
+    samplers = SAMPLERS
+
+    def line(self, number, text):
+        return {"item": self.items[number], "text": text}
+
+    def score(self, lines, file):
+        right = [line["text"] == "right" for line in lines]
+        return Scored(Interval(sum(right) / len(right), 0.0, 1.0), right, {"lines": len(lines)})
+
+
+@pytest.fixture
+def console():
+    return Console(record=True, width=120)
+
+
+def run(pipeline, name="mine", model="flexmdm", weights="w"):
+    return Entrant(name, model, weights, pipeline)
+
+
+def lines(folder, name="mine-4.jsonl"):
+    rows = [json.loads(line) for line in (folder / name).read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+@pytest.mark.parametrize("calls", [0, 1, 2, 3])
+def test_an_interrupted_sweep_gives_what_an_uninterrupted_one_gives(tmp_path, console, calls):
+    """20 items in batches of 6: four batches, interrupted after 0 to 3 of them."""
+    whole, first, second = Pipeline(), Pipeline(calls=calls), Pipeline()
+    (expected,) = sweep(Words(), [run(whole)], [4], folder=tmp_path / "whole", batch_size=6, console=console)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(Words(), [run(first)], [4], folder=tmp_path / "cut", batch_size=6, console=console)
+    (point,) = sweep(Words(), [run(second)], [4], folder=tmp_path / "cut", batch_size=6, console=console)
+    assert lines(tmp_path / "cut") == lines(tmp_path / "whole") and point.right == expected.right
+    assert first.asked + second.asked == list(Words().items) and len(first.asked) == 6 * calls
+    assert not calls or f"mine, 4 steps: {6 * calls} of 20 were there already" in console.export_text()
+
+
+def test_items_in_batches_of_any_size_are_the_same(tmp_path):
+    for size in (1, 7, 20):
+        sweep(Words(), [run(Pipeline())], [4], folder=tmp_path / str(size), batch_size=size)
+    assert lines(tmp_path / "1") == lines(tmp_path / "7") == lines(tmp_path / "20")
+
+
+def test_more_and_fewer_items_reuse_what_is_there(tmp_path):
+    sweep(Words(), [run(Pipeline())], [4], num=8, folder=tmp_path)
+    more = Pipeline()
+    (all_of_them,) = sweep(Words(), [run(more)], [4], folder=tmp_path)
+    assert more.asked == list(Words().items[8:]) and all_of_them.num == 20
+    none = Pipeline(calls=0)
+    (few,) = sweep(Words(), [run(none)], [4], num=5, folder=tmp_path)
+    assert few.num == 5 and few.right == all_of_them.right[:5] and few.figures == {"lines": 5}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"seed": 1}, "seed"),
+        ({"temperature": 0.5}, "temperature"),
+        ({"window": (2.0, 8)}, "window"),
+        ({"sampler": "tau"}, "sampler, confidence, window"),
+        ({"weights": "others"}, "weights"),
+        ({"items": ("other", "items")}, "problems"),
+    ],
+)
+def test_a_changed_option_begins_anew_and_says_so(tmp_path, console, changes, named):
+    sweep(Words(), [run(Pipeline())], [4], folder=tmp_path)
+    again = Pipeline()
+    words = Words(changes.pop("items", Words().items))
+    sweep(words, [run(again, weights=changes.pop("weights", "w"))], [4], folder=tmp_path, console=console, **changes)
+    assert again.asked == list(words.items) == [row["item"] for row in lines(tmp_path)]
+    assert f"mine, 4 steps: begun anew, as these have changed: {named}\n" in console.export_text()
+
+
+def test_another_number_of_steps_leaves_the_others_alone(tmp_path, console):
+    sweep(Words(), [run(Pipeline())], [4], folder=tmp_path)
+    again = Pipeline()
+    points = sweep(Words(), [run(again)], [4, 8], folder=tmp_path, console=console)
+    assert len(again.asked) == 20 and [point.steps for point in points] == [4, 8]
+    assert [point.evaluations for point in points] == [4, 8] and points[1].items == tmp_path / "mine-8.jsonl"
+
+
+def test_items_that_are_refused_count_as_wrong_and_change_no_others(tmp_path):
+    items = [f"item {number}" for number in range(20)]
+    items[3] = items[4] = items[13] = "x"
+    (point,) = sweep(Words(tuple(items)), [run(Pipeline(1.0))], [4], folder=tmp_path)
+    assert point.refused == 3 and [number for number, right in enumerate(point.right) if not right] == [3, 4, 13]
+    assert point.evaluations == 4 and lines(tmp_path)[3]["refused"] == "there is no room for an x"
+    sweep(Words(), [run(Pipeline())], [4], folder=tmp_path / "plain")
+    sweep(Words(tuple(items)), [run(Pipeline())], [4], folder=tmp_path / "some")
+    for mine, other in zip(lines(tmp_path / "plain"), lines(tmp_path / "some"), strict=True):
+        assert "refused" in other or mine == other
+    with pytest.raises(ValueError, match="mine could take none of the 2 items; the first: there is no room for an x"):
+        sweep(Words(("x", "x")), [run(Pipeline())], [4])
+
+
+def test_the_progress_of_halves_adds_up():
+    seen = []
+
+    def write(items, first_sequence, callback):
+        if "x" in items:
+            raise ValueError("x")
+        callback(len(items), None)
+        return [Text(f"{first_sequence + row}", 1) for row in range(len(items))]
+
+    found = written(write, ["a", "b", "x", "c", "d"], 10, lambda done, _: seen.append(done))
+    assert [one.text for one in found] == ["10", "11", "", "13", "14"] and isinstance(found[2], Refused)
+    assert seen == [2, 5]
+
+
+# Options --------------------------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_those_of_the_paper():
+    chosen = options_of([run(None, "a"), run(None, "b", "mdm")], SAMPLERS, {})
+    assert chosen == {
+        "a": {"sampler": "adaptive", "temperature": 0.0, "confidence": "top_prob", "window": (5.0, 64)},
+        "b": {"sampler": "low_confidence", "temperature": 0.0, "block": 32},
+    }
+    (tau,) = options_of([run(None)], SAMPLERS, {"sampler": "tau", "temperature": 1.0}).values()
+    assert tau == {"sampler": "tau", "temperature": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sampler": "best"}, "unknown sampler 'best'"),
+        ({"sampler": "low_confidence"}, "low_confidence is a sampler for MDM, and mine is a FlexMDM"),
+        ({"sampler": "tau", "window": (5.0, 64)}, "the sampler tau has no window"),
+        ({"block": 8}, "the sampler adaptive has no block"),
+        ({"confidence": "high"}, "unknown confidence 'high'"),
+        ({"window": (0.0, 1)}, "window must be"),
+        ({"temperature": -1.0}, "temperature must be"),
+        ({"top_p": 2.0}, "top_p must lie"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_generated(given, message):
+    pipeline = Pipeline()
+    with pytest.raises(ValueError, match=message):
+        sweep(Words(), [run(pipeline)], [4], **given)
+    assert pipeline.asked == []
+
+
+def test_steps_must_be_at_least_one():
+    with pytest.raises(ValueError, match="steps must be at least 1"):
+        sweep(Words(), [run(Pipeline())], [0])
+
+
+# Showing --------------------------------------------------------------------------------------------------------------
+
+
+def test_two_runs_are_compared_item_by_item_in_a_table_and_a_figure(tmp_path, console):
+    runs = [run(Pipeline(0.3), "weak/run", "mdm"), run(Pipeline(0.9), "strong")]
+    points = sweep(Words(), runs, [4, 16], folder=tmp_path)
+    (mine, base, difference), (_, _, second) = differences(points)
+    assert (mine.run, base.run, mine.steps, base.steps) == ("strong", "weak/run", 4, 4)
+    assert difference.value == pytest.approx(mine.share.value - base.share.value)
+    assert difference.low > 0 and second.low > 0 and (tmp_path / "weak_run-4.jsonl").exists()
+    console.print(table_of(points, Words()))
+    shown = console.export_text()
+    assert "Words: 20 items" in shown and "low_confidence 16" in shown and "refused" not in shown
+    draw(points, Words(), tmp_path / "figures" / "words.svg")
+    assert "strong" in (tmp_path / "figures" / "words.svg").read_text()
+
+
+def test_a_fingerprint_tells_weights_apart():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    before = fingerprint(model)
+    assert fingerprint(model) == before
+    with torch.no_grad():
+        model.weight[1, 2] += 1
+    assert fingerprint(model) != before
