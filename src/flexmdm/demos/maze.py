@@ -126,7 +126,8 @@ def toml_of(config: RunConfig) -> str:
     del stored["task"]["model"], stored["interpolant"]
     lines = ["# flexmdm train --config recipe.toml --model flexmdm --out runs/NAME"]
     for part, values in stored.items():
-        lines += ["", f"[{part}]", *(f"{key} = {json_format.dumps(value)}" for key, value in values.items())]
+        said = {key: value for key, value in values.items() if value is not None}  # TOML has no word for nothing
+        lines += ["", f"[{part}]", *(f"{key} = {json_format.dumps(value)}" for key, value in said.items())]
     return "\n".join(lines) + "\n"
 
 
