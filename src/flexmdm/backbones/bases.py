@@ -139,7 +139,8 @@ def retrofit(
     if kind != RetrofitConfig.model_type:
         base, learned = load_base(place, **options), {}
     else:
-        run = RetrofitModel.from_pretrained(place, dtype=options.get("dtype"))
+        placed = {name: options[name] for name in ("device_map",) if name in options}
+        run = RetrofitModel.from_pretrained(place, **placed)  # in the precision it was trained in
         _check_kind(run, insertions, place)
         if run.config.lora is not None and lora not in (None, run.config.lora):
             raise ValueError(
