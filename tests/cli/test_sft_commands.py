@@ -13,13 +13,6 @@ TINY = [
 SUMS = [(f"{a}+{b}", str(a + b)) for a in range(12) for b in range(8)]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FLEXMDM_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
 def sums(tmp_path_factory):
     file = tmp_path_factory.mktemp("data") / "sums.jsonl"
