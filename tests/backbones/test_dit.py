@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from flexmdm import Canvas, Ragged
+from flexmdm.backbones.attention import Layout
 from flexmdm.backbones.dit import Block, Clock, DiT, InsertionHead
 
 V = 7  # tokens; the mask is token 7
@@ -197,6 +198,30 @@ def test_linear_layers_see_no_padding_and_the_token_head_sees_masks_only(randomi
     of_the_clock = {name: rows.pop(name) for name in list(rows) if "clock" in name or "modulation" in name}
     assert set(of_the_clock.values()) == {sequences}
     assert set(rows.values()) == {everything} and len(rows) == 2 * 4 + 2  # four in every block, two for insertions
+
+
+# Neighbours -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("hidden", "heads"), [(256, 8), (64, 4), (32, 1)])
+def test_before_training_one_head_looks_left_and_the_next_one_right(hidden, heads):
+    network = DiT(7, hidden=hidden, layers=2, heads=heads)
+    layout, width = Layout.of(torch.tensor([12])), hidden // heads
+    nothing = torch.zeros(12, hidden)  # no token: what the biases alone do
+    q, k, _ = network.blocks[0].project(nothing, *torch.zeros(2, 12, hidden), layout.rotation(width, torch.float32))
+    weights = (torch.einsum("qhe,khe->hqk", q, k) / width**0.5).softmax(-1)
+    for head, side in list(enumerate((-1, 1)))[:heads]:
+        row = torch.arange(2, 10)
+        assert float(weights[head, row, row + side].min()) > 0.5
+        torch.testing.assert_close(
+            (weights[head, row, row + side] / weights[head, row, row + 2 * side]).log(), torch.full((8,), 3.0)
+        )
+    assert torch.equal(weights[2:], torch.full_like(weights[2:], 1 / 12))  # all others look everywhere
+    assert not network.blocks[1].qkv.bias.any()
+
+
+def test_the_heads_may_start_without_looking_aside():
+    assert not any(block.qkv.bias.any() for block in DiT(**SMALL, neighbours=False).blocks)
 
 
 # The clock ------------------------------------------------------------------------------------------------------------

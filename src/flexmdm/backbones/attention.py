@@ -84,9 +84,7 @@ class Layout:
 
     def rotation(self, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """cos and sin ``[R, 1, width / 2]`` of the rotary position embedding for heads of this width."""
-        half = width // 2
-        frequency = _ROTARY_BASE ** (-torch.arange(half, device=self.position.device, dtype=torch.float32) / half)
-        angle = (self.position[:, None].float() * frequency)[:, None]
+        angle = (self.position[:, None].float() * rotary_frequencies(width, self.position.device))[:, None]
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
@@ -168,6 +166,12 @@ def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float
 def prefers_varlen(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether the CUDA kernel for variable lengths can be used."""
     return device.type == "cuda" and dtype in (torch.float16, torch.bfloat16)
+
+
+def rotary_frequencies(width: int, device: torch.device | None = None) -> Tensor:
+    """``[width / 2]``: by how much one position turns each pair of numbers of a head, fastest first."""
+    half = width // 2
+    return _ROTARY_BASE ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
 
 
 def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:

@@ -24,6 +24,7 @@ class FlexMDMConfig(PretrainedConfig):
         hidden_size, num_layers, num_heads, condition_size, dropout: the size of the network.
         insertions: whether it inserts; an MDM does not.
         expected_gap: what the insertion head says of a gap before training.
+        neighbours: whether a new network starts with two heads that look left and right.
         mask_id: how a canvas writes a mask; default: V, outside the vocabulary.
         interpolant: the schedules, as `FlexMDMInterpolant.to_dict` writes them; default: linear.
         task: what it was trained on, with everything that is needed to use it again.
@@ -44,6 +45,7 @@ class FlexMDMConfig(PretrainedConfig):
         dropout: float = 0.1,
         insertions: bool = True,
         expected_gap: float = 1.0,
+        neighbours: bool = True,
         mask_id: int | None = None,
         interpolant: dict | None = None,
         task: dict | None = None,
@@ -52,7 +54,7 @@ class FlexMDMConfig(PretrainedConfig):
         self.vocab_size = vocab_size
         self.hidden_size, self.num_layers, self.num_heads = hidden_size, num_layers, num_heads
         self.condition_size, self.dropout = condition_size, dropout
-        self.insertions, self.expected_gap = insertions, expected_gap
+        self.insertions, self.expected_gap, self.neighbours = insertions, expected_gap, neighbours
         self.mask_id = vocab_size if mask_id is None else mask_id
         self.interpolant = FlexMDMInterpolant().to_dict() if interpolant is None else interpolant
         self.task = task
@@ -112,6 +114,7 @@ class FlexMDMModel(PreTrainedModel):
             dropout=config.dropout,
             insertions=config.insertions,
             expected_gap=config.expected_gap,
+            neighbours=config.neighbours,
         )
 
     def _init_weights(self, module: torch.nn.Module) -> None:

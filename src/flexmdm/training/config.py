@@ -20,6 +20,8 @@ class Network:
     Attributes:
         hidden, layers, heads, condition, dropout: size of a new one. The paper's maze model is 256 wide with 8 layers,
             its text model 768 wide with 12.
+        neighbours: whether two heads of a new DiT look at the tokens left and right from the start; it learns text
+            sooner that way. The paper does not say; false starts them like all others.
         architecture: of a new one: ``dit``, or ``llada`` for a body in the shape of LLaDA (which has no condition).
         base: a model to start from, by its folder or its name on the Hub: LLaDA or a relative, or a run. An MDM is
             retrofitted into a FlexMDM. The numbers above then have no meaning.
@@ -34,6 +36,7 @@ class Network:
     heads: int = 8
     condition: int = 128
     dropout: float = 0.1
+    neighbours: bool = True
     architecture: Literal["dit", "llada"] = "dit"
     base: str | None = None
     base_dtype: Literal["float32", "bfloat16", "4-bit"] = "float32"

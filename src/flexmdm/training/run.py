@@ -65,6 +65,7 @@ def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
             num_heads=network.heads,
             condition_size=network.condition,
             dropout=network.dropout,
+            neighbours=network.neighbours,
             **common,
         )
     )
