@@ -54,6 +54,15 @@ def test_muon_takes_the_matrices_of_the_blocks_and_nothing_else(model):
     assert set.union(*(names_of(model, group) for group in muon.param_groups)) == expected
 
 
+def test_adapters_are_no_matrices_for_muon():
+    model = torch.nn.ModuleDict({"blocks": torch.nn.ModuleDict({"q": torch.nn.Linear(4, 4, bias=False)})})
+    model["blocks"]["q"].lora_A = torch.nn.Linear(4, 2, bias=False)
+    model["blocks"]["q"].weight.requires_grad = False
+    muon, adamw = make_optimizer(model, Recipe(optimizer="muon")).parts
+    assert not any(group["params"] for group in muon.param_groups)
+    assert names_of(model, adamw.param_groups[0]) == {"blocks.q.lora_A.weight"}
+
+
 def test_adamw_alone_is_torchs_with_the_figures_of_the_recipe(model):
     optimizer = make_optimizer(model, Recipe(learning_rate=0.3, beta2=0.8, weight_decay=0.2))
     assert type(optimizer) is torch.optim.AdamW

@@ -95,7 +95,8 @@ def llama_config(stored: dict[str, Any]) -> LlamaConfig:
 def shape(vocab_size: int, hidden: int, layers: int, heads: int) -> LlamaConfig:
     """The configuration of a LLaDA of another size."""
     size = {"vocab_size": vocab_size, "embedding_size": vocab_size, "d_model": hidden, "mlp_hidden_size": 3 * hidden}
-    return llama_config(SHAPE_8B | size | {"n_layers": layers, "n_heads": heads, "n_kv_heads": heads})
+    counts = {"n_layers": layers, "n_heads": heads, "n_kv_heads": heads}
+    return llama_config(SHAPE_8B | size | counts | {"eos_token_id": None})
 
 
 def llada_config(config: LlamaConfig, mask_id: int, pad_id: int | None = None) -> dict[str, Any]:

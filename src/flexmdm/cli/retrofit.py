@@ -71,7 +71,10 @@ def retrofit(
     minutes: Annotated[float | None, typer.Option(min=0.01, help="Train for about so long instead.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences per pass (and device).")] = None,
     accumulation: Annotated[int | None, typer.Option(min=1, help="Passes per optimizer step.")] = None,
-    learning_rate: Annotated[float | None, typer.Option("--learning-rate", "--lr", help="At its highest.")] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option("--learning-rate", "--lr", help="At its highest. [default: 1e-4; a run: its own, adapters 1e-3]"),
+    ] = None,
     optimizer: Annotated[str | None, typer.Option(help="adamw, or muon.")] = None,
     schedule: Annotated[str | None, typer.Option(help="restarts, cosine, constant or trapezoid.")] = None,
     save_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None,
@@ -94,7 +97,7 @@ def retrofit(
     if resume:
         run = RunConfig.read(Path(out or ""))
     else:
-        stored = read_config_file(config) if config else _defaults(base)
+        stored = read_config_file(config) if config else _defaults(base, adapters=bool(lora_rank))
         stored["network"] = {**stored.get("network", {}), **({"base": base} if base else {})}
         if not stored["network"].get("base"):
             raise ValueError("which model is to be retrofitted? Give BASE, or network.base in the --config")
@@ -132,15 +135,19 @@ def retrofit(
     return None
 
 
-def _defaults(base: str | None) -> dict[str, Any]:
-    """What a run of ours was trained with and on, all weights; for any other base the paper's recipe."""
+def _defaults(base: str | None, adapters: bool) -> dict[str, Any]:
+    """What a run of ours was trained with and on, all weights; for any other base the paper's recipe.
+
+    The rate of a network's own matrices is too high for adapters: the loss of a small one rose again after 500 steps.
+    """
     from flexmdm.training.config import RUN_FILE, RunConfig
 
     if base is None or not (Path(base) / RUN_FILE).is_file():
         return _paper()
     run = RunConfig.read(Path(base)).to_dict()
     task = {key: value for key, value in run["task"].items() if key not in _OF_ONE_RUN}
-    return {"task": task, "recipe": run["recipe"], "interpolant": run["interpolant"]}
+    gentle = {"optimizer": "adamw", "learning_rate": 1e-3} if adapters else {}
+    return {"task": task, "recipe": run["recipe"] | gentle, "interpolant": run["interpolant"]}
 
 
 _OF_ONE_RUN = ("model", "tokenizer", "vocabulary", "contents", "longest")

@@ -99,11 +99,12 @@ class Together(torch.optim.Optimizer):
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """The optimizer of a recipe; biases do not decay."""
+    """The optimizer of a recipe; biases do not decay, and factors of adapters are no matrices for Muon."""
     stacks, matrices, rest = [], [], []
     for name, p in model.named_parameters():
         if p.requires_grad:
-            of_block = recipe.optimizer == "muon" and p.ndim == 2 and "blocks." in name and "modulation" not in name
+            other = "blocks." not in name or "modulation" in name or "lora_" in name
+            of_block = recipe.optimizer == "muon" and p.ndim == 2 and not other
             (rest if not of_block else stacks if "qkv" in name else matrices).append(p)
     adamw = torch.optim.AdamW(
         [
