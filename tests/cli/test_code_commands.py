@@ -37,6 +37,34 @@ def test_a_run_trains_resumes_and_fills(model, programs, trained, command):
     assert isinstance(filled.text, str)
 
 
+@pytest.mark.parametrize("model", ["flexmdm", "mdm"])
+def test_infill_fills_the_gap_of_a_program_and_leaves_the_rest(model, programs, trained, command, tmp_path):
+    run = trained("code", "train", programs, *TINY, "--model", model)
+    program = tmp_path / "program.py"
+    program.write_text("def f(x):\n    y = ___\n\n    return y\n")
+    out, err, code = command(
+        "infill", run, "--file", program, "--steps", 4, "--num", 2, "--json", tmp_path / "out.json"
+    )
+    assert code == 0, err
+    answers = json.loads((tmp_path / "out.json").read_text())
+    assert len(answers) == 2
+    for answer in answers:
+        assert answer["text"] == f"def f(x):\n    y = {answer['gaps'][0]}\n\n    return y\n" and answer["text"] in out
+    out, err, code = command("infill", run, "def f(x): return ___", "--steps", 4, "--watch")
+    assert code == 0 and out.splitlines()[-1].startswith("def f(x): return "), err
+
+
+def test_what_a_run_on_code_cannot_fill_is_said(programs, trained, command):
+    run = trained("code", "train", programs, *TINY)
+    for arguments, message in [
+        (["a ___ b ___"], "fills one gap, and there are 2"),
+        (["a ___", "--min", "2"], "--min and --max are for runs on text"),
+        (["a"], "there is no gap in 'a'"),
+    ]:
+        out, err, code = command("infill", run, *arguments)
+        assert code == 2 and message in err, err
+
+
 def test_programs_that_are_no_python_are_counted(programs, command, monkeypatch):
     monkeypatch.setattr("flexmdm.training.run.steps_within", lambda *_: 10)
     out, err, code = command("train", programs, *TINY, "--mixture", "line=1", "--dry-run")

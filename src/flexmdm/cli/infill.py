@@ -21,7 +21,7 @@ INFILL_EXAMPLES = """
 
 * `cat lines.txt | flexmdm infill runs/articles - --json filled.json`: one text per line
 
-* `flexmdm infill runs/code "def area(r): return <GAP>" --gap-marker "<GAP>" --watch`
+* `flexmdm infill runs/code --file program.py --gap-marker "<GAP>"`: a run on code fills one gap of a whole program
 """
 COMPLETE_EXAMPLES = """
 **Examples**
@@ -30,8 +30,13 @@ COMPLETE_EXAMPLES = """
 
 * `flexmdm complete runs/articles --file beginnings.txt --json endings.json`: one text per line
 """
-Text = Annotated[str | None, typer.Argument(help="The text; - reads one per line from standard input.")]
-File = Annotated[Path | None, typer.Option(help="Read one text per line from a file.", exists=True, dir_okay=False)]
+Text = Annotated[
+    str | None, typer.Argument(help="The text; - reads one per line from standard input (code: one program).")
+]
+File = Annotated[
+    Path | None,
+    typer.Option(help="Read one text per line from a file (code: one program).", exists=True, dir_okay=False),
+]
 Num = Annotated[int, typer.Option("--num", "-n", min=1, help="Answers per text.")]
 Minimum = Annotated[int, typer.Option("--min", min=0, help="Tokens per gap at least.")]
 Maximum = Annotated[int | None, typer.Option("--max", min=0, help="Tokens per gap at most. [default: any]")]
@@ -58,15 +63,25 @@ def infill(
     device: shared.Device = None,
 ) -> None:
     """Fill the gaps of a text; what is given stays as it is."""
-    run, texts, names = _texts(run, text, pretrained, file)
+    code = _is_code(run)
+    run, texts, names = _texts(run, text, pretrained, file, whole=code)
     shared.announce(run, pretrained)
     from flexmdm.tasks.text.pipeline import of_each, pieces_of
 
     pieces = of_each(texts, lambda one: pieces_of(one, gap_marker), names)
-    pipeline = _text_pipeline(*_loaded(run, pretrained, device))
+    options = shared.options(sampler, steps, temperature, top_p, confidence, window)
+    if code:
+        if minimum or maximum is not None:
+            raise ValueError("--min and --max are for runs on text: a run on code has learned how long a middle is")
+        from flexmdm.tasks.code import CodePipeline
+        from flexmdm.tasks.code import report as code_report
+
+        pipeline = CodePipeline(*_loaded(run, pretrained, device))
+        code_report.fill(pipeline, pieces, num, json, watch, names=names, seed=seed, **options)
+        return
     from flexmdm.tasks.text import report
 
-    options = shared.options(sampler, steps, temperature, top_p, confidence, window)
+    pipeline = _text_pipeline(*_loaded(run, pretrained, device))
     report.fill(
         pipeline, pieces, num, json, watch=watch, seed=seed, names=names, minimum=minimum, maximum=maximum, **options
     )
@@ -107,12 +122,19 @@ def complete(
     report.fill(pipeline, pieces, num, json, watch=watch, seed=seed, names=names, **options)
 
 
+def _is_code(run: str | None) -> bool:
+    """Whether a run was trained on code; if it is none at all, loading it says so."""
+    from flexmdm.training.config import RUN_FILE, RunConfig
+
+    return run is not None and (Path(run) / RUN_FILE).is_file() and RunConfig.read(Path(run)).task["name"] == "code"
+
+
 def _texts(
-    run: str | None, text: str | None, pretrained: str | None, file: Path | None
+    run: str | None, text: str | None, pretrained: str | None, file: Path | None, whole: bool = False
 ) -> tuple[str | None, list[str], list[str]]:
     """The run, the texts from wherever they are, and the names of their lines, if they are lines.
 
-    With --pretrained the first argument is the text.
+    With --pretrained the first argument is the text. A ``whole`` file, or all of the standard input, is one text.
     """
     if pretrained is not None and run is not None and text is None:
         run, text = None, run
@@ -126,6 +148,8 @@ def _texts(
         return run, [text], []
     else:
         raise ValueError('what text? Write it behind the run, as in flexmdm infill runs/mine "The ___ sat"')
+    if whole:
+        return run, ["\n".join(lines)], []
     texts = {f"line {number}": line for number, line in enumerate(lines, 1) if line.strip()}
     if not texts:
         raise ValueError(f"{file or 'standard input'} holds no text: one per line is expected")
@@ -152,6 +176,6 @@ def _text_pipeline(task: Any, model: Any) -> Any:
     from flexmdm.tasks.text import TextPipeline
 
     if task.name != "text":
-        hint = "; ask it by flexmdm complete" if task.name == "sft" else ""
+        hint = {"sft": "; ask it by flexmdm complete", "code": "; fill its gaps by flexmdm infill"}.get(task.name, "")
         raise ValueError(f"this run was trained on the task {task.name}, which has no text to fill{hint}")
     return TextPipeline(task, model)

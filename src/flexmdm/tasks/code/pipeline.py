@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flexmdm.generation import Progress
+from flexmdm.canvas import Prompt
+from flexmdm.generation import Event, Progress
 from flexmdm.tasks.code.task import CodeTask
 from flexmdm.tasks.generating import generated
 from flexmdm.tasks.text.pipeline import of_each
@@ -26,6 +27,7 @@ class Filled:
         evaluations: of the network.
         hit_max_length: whether it wanted to grow beyond the longest function.
         context: tokens of the prefix and the suffix that the model saw; fewer than there are if they left no room.
+        prompt, events: what it started from, and what happened, if a trace was asked for.
     """
 
     text: str
@@ -33,6 +35,8 @@ class Filled:
     evaluations: int
     hit_max_length: bool
     context: int
+    prompt: Prompt
+    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class CodePipeline:
         self,
         pairs: Sequence[tuple[str, str]],
         num: int = 1,
+        trace: bool = False,
         seed: int = 0,
         names: Sequence[str] = (),
         callback: Callable[[int, Progress], None] | None = None,
@@ -71,6 +76,7 @@ class CodePipeline:
         Args:
             pairs: the text before and behind each gap; either may be empty.
             num: middles per pair.
+            trace: keep the events.
             seed: of generation.
             names: what an error calls each pair, such as its task.
             callback: called with (middles already complete, `flexmdm.generation.Progress`) after every step.
@@ -79,9 +85,10 @@ class CodePipeline:
         sides = of_each(pairs, lambda pair: self.task.encode(*pair), names)
         prompts = of_each(sides, lambda side: self.task.prompt(*side), names)
         filled = []
-        for one in generated(self.task, self.model, prompts, num, seed=seed, callback=callback, **options):
+        for one in generated(self.task, self.model, prompts, num, trace, seed, callback=callback, **options):
             prefix, suffix = sides[one.prompt]
             found = self.task.middle(one.sequence, prefix, suffix)
             measured = one.evaluations, one.hit_max_length, len(prefix) + len(suffix)
-            filled.append(Filled(self.task.text.decode(found), tuple(found), *measured))
+            told = prompts[one.prompt], one.events
+            filled.append(Filled(self.task.text.decode(found), tuple(found), *measured, *told))
         return filled

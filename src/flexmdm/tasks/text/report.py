@@ -15,6 +15,7 @@ from rich.text import Text
 
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.tasks.generating import progress_bar
+from flexmdm.tasks.prepared import PreparedTask
 from flexmdm.tasks.text.pipeline import Filled, TextPipeline
 from flexmdm.tasks.text.playback import play
 from flexmdm.tasks.text.task import TextTask
@@ -43,14 +44,28 @@ def fill(
     **options: Any,
 ) -> list[Filled]:
     """Print ``num`` answers for each text, what was found in colour."""
-    console = console or Console()
     answers = fill_with_bar(pipeline, texts, num, trace=watch, **options)
+    show(pipeline.task, texts, answers, json, watch, console)
+    return answers
+
+
+def show(
+    task: PreparedTask,
+    texts: Sequence[Sequence[str]],
+    answers: Sequence[Filled],
+    json: Path | None = None,
+    watch: bool = False,
+    console: Console | None = None,
+) -> None:
+    """Print as many answers for each text, given as the pieces between its gaps, and write them to a file."""
+    console = console or Console()
     several_lines = any("\n" in answer.text for answer in answers)
     for number, answer in enumerate(answers):
         if watch:
-            play(pipeline.task, answer, console)
+            play(task, answer, console)
         if console.is_terminal:
-            console.print(_coloured(texts[number // num], answer), highlight=False, soft_wrap=True)
+            pieces = texts[number * len(texts) // len(answers)]
+            console.print(_coloured(pieces, answer), highlight=False, soft_wrap=True)
         else:
             console.file.write(answer.text + "\n")  # byte for byte
         if several_lines and number + 1 < len(answers):
@@ -58,7 +73,7 @@ def fill(
     cut = sum(answer.hit_max_length for answer in answers)
     if cut:
         Console(stderr=True).print(
-            f"{cut} of {len(answers)} reached {pipeline.task.max_length} tokens, the most this model has seen"
+            f"{cut} of {len(answers)} reached {task.max_length} tokens, the most this model has seen"
         )
     if json is not None:
         rows = [
@@ -66,7 +81,6 @@ def fill(
         ]
         json.parent.mkdir(parents=True, exist_ok=True)
         json.write_text(json_module.dumps(rows, indent=2, ensure_ascii=False) + "\n")
-    return answers
 
 
 def evaluate(

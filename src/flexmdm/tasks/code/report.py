@@ -1,0 +1,43 @@
+"""What a person sees of a run on code: programs with their gap filled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from flexmdm.tasks.code.pipeline import CodePipeline
+from flexmdm.tasks.generating import progress_bar
+from flexmdm.tasks.text import report
+from flexmdm.tasks.text.pipeline import Filled, of_each
+
+
+def fill(
+    pipeline: CodePipeline,
+    programs: Sequence[Sequence[str]],
+    num: int = 1,
+    json: Path | None = None,
+    watch: bool = False,
+    console: Console | None = None,
+    names: Sequence[str] = (),
+    **options: Any,
+) -> list[Filled]:
+    """Print ``num`` answers for each program, given as what stands before and behind its gap."""
+    pairs = of_each(programs, _pair, names)
+    with progress_bar(len(pairs) * num, "filling") as bar:
+        middles = pipeline.fill(pairs, num, trace=watch, names=names, callback=bar, **options)
+    answers = []
+    for number, found in enumerate(middles):
+        before, after = pairs[number // num]
+        measured = found.evaluations, found.hit_max_length, found.prompt, found.events
+        answers.append(Filled(before + found.text + after, (found.text,), found.tokens, *measured))
+    report.show(pipeline.task, programs, answers, json, watch, console)
+    return answers
+
+
+def _pair(pieces: Sequence[str]) -> tuple[str, str]:
+    if len(pieces) != 2:
+        raise ValueError(f"a run on code fills one gap, and there are {len(pieces) - 1}: fill them one after the other")
+    return pieces[0], pieces[1]
