@@ -147,7 +147,7 @@ class DiT(nn.Module):
         neighbours: bool = True,
     ) -> None:
         super().__init__()
-        self.vocab_size, self.head_width, self.neighbours = vocab_size, hidden // heads, neighbours
+        self.vocab_size, self.heads, self.head_width, self.neighbours = vocab_size, heads, hidden // heads, neighbours
         self.embedding = nn.Embedding(vocab_size + 2, hidden)  # clean tokens, the mask, the start
         self.given = nn.Embedding(2, hidden)
         self.open = nn.Embedding(2, hidden)
@@ -174,7 +174,7 @@ class DiT(nn.Module):
             nn.init.zeros_(layer.bias)
         if self.neighbours and layer is self.blocks[0].get_submodule("qkv"):
             with torch.no_grad():
-                layer.bias.copy_(looking_aside(layer.in_features // self.head_width, self.head_width))
+                self.blocks[0].get_parameter("qkv.bias").copy_(looking_aside(self.heads, self.head_width))
 
     def _silent_at_first(self) -> list[nn.Module]:
         """What starts at zero: flags, modulations and gates (AdaLN-zero), and what both heads say."""

@@ -1,0 +1,136 @@
+"""Spans of 1 to 8 tokens cut out of held-out functions and filled again: FlexMDM, MDM and n-grams on the same spans.
+
+Needs trained runs:
+
+  flexmdm train --config configs/code.toml --out runs/code
+  flexmdm train --config configs/code.toml --model mdm --out runs/code-mdm
+  python benchmarks/infilling.py runs/code runs/code-mdm
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+
+from flexmdm.evaluation.ngrams import NgramFiller
+from flexmdm.evaluation.spans import SpanScores, span_differences, span_scores
+from flexmdm.tasks.code import CodePipeline, CodeTask, Cutting
+from flexmdm.tasks.generating import progress_bar
+from flexmdm.training.progress import LOG_FILE
+
+RESULTS = Path(__file__).parent / "results"
+SPANS = Cutting(line=0, lines=0, span=1, most_tokens=8, inside=0)
+MOST = SPANS.most_tokens
+FLOOR = "4-grams"
+SAMPLERS: dict[str, list[dict[str, Any]]] = {
+    "flexmdm": [{"sampler": "spaced", "steps": 16}, {"sampler": "adaptive", "steps": 64, "confidence": "top_prob"}],
+    "mdm": [{"sampler": "low_confidence", "steps": 64}, {"sampler": "adaptive", "steps": 64, "confidence": "top_prob"}],
+}
+
+
+def cut(task: CodeTask, num: int) -> list[tuple[list[int], list[int], list[int]]]:
+    """Tokens before, in and behind ``num`` spans of held-out functions, as many as there are or several of each."""
+    functions = len(task.validation)
+    index = task.validation.some(functions).repeat(-(-num // functions))[:num]
+    return task.validation.cut(index, torch.arange(num), SPANS).parts()
+
+
+def by_network(pipeline: CodePipeline, pairs: list[tuple[str, str]], what: str, options: dict[str, Any]) -> list:
+    """What a model puts there, greedily."""
+    with progress_bar(len(pairs), what) as bar:
+        return pipeline.fill(pairs, temperature=0.0, callback=bar, **options)
+
+
+def by_counting(task: CodeTask, spans: list[tuple[list[int], list[int], list[int]]]) -> list[str]:
+    """What n-grams of the training functions put there; unlike the networks they know that it is 1 to 8 tokens."""
+    store = task.train.store
+    filler = NgramFiller.fit(store.take(torch.arange(len(store))), task.text.size)
+    rows = track(spans, FLOOR, console=Console(stderr=True))
+    return [task.text.decode(filler.fill(before, after, 1, MOST, beam=8)) for before, _, after in rows]
+
+
+def row_of(model: str, label: str, scores: SpanScores, evaluations: float, seconds: float) -> dict[str, Any]:
+    """One measurement."""
+    return {
+        "model": model, "sampler": label, "exact": asdict(scores.exact), "similarity": asdict(scores.similarity),
+        "evaluations": evaluations, "seconds": seconds,
+    }  # fmt: skip
+
+
+def percent(interval: dict[str, float]) -> str:
+    """A share with its interval."""
+    return f"{interval['value']:.1%} ({interval['low']:.1%} - {interval['high']:.1%})"
+
+
+def main() -> None:
+    """Measure, print, and write benchmarks/results/infilling.{json,md} and the training logs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--num", type=int, default=2000, help="spans")
+    arguments = parser.parse_args()
+    pipelines = {run.name: CodePipeline.from_pretrained(run) for run in arguments.runs}
+    task = next(iter(pipelines.values())).task
+    if len({pipeline.task.contents for pipeline in pipelines.values()}) > 1:
+        raise SystemExit("these runs have other functions or other tokens: they cannot be compared on the same spans")
+    spans = cut(task, arguments.num)
+    texts = [tuple(map(task.text.decode, parts)) for parts in spans]
+    truth, pairs = [middle for _, middle, _ in texts], [(before, after) for before, _, after in texts]
+    fillings, rows = {FLOOR: by_counting(task, spans)}, []
+    rows.append(row_of("n-grams", FLOOR, span_scores(truth, fillings[FLOOR]), 0, 0))
+    for name, pipeline in pipelines.items():
+        for options in SAMPLERS[pipeline.task.model]:
+            label = f"{name}, {options['sampler']} {options['steps']}"
+            began = time.perf_counter()
+            found = by_network(pipeline, pairs, label, options)
+            seconds = (time.perf_counter() - began) / len(pairs)
+            fillings[label] = [one.text for one in found]
+            evaluations = sum(one.evaluations for one in found) / len(found)
+            rows.append(row_of(name, label, span_scores(truth, fillings[label]), evaluations, seconds))
+    best = {row["model"]: row for row in sorted(rows, key=lambda row: row["exact"]["value"])}  # the last one stays
+    first = best[arguments.runs[0].name]["sampler"]
+    differences = {}
+    for row in best.values():
+        if row["sampler"] != first:
+            scores = span_differences(truth, fillings[first], fillings[row["sampler"]])
+            differences[f"{first} - {row['sampler']}"] = {
+                name: asdict(value) for name, value in scores._asdict().items()
+            }
+    command = f"python benchmarks/infilling.py {' '.join(map(str, arguments.runs))}"
+    lines = [
+        f"{arguments.num:,} spans of 1 to {MOST} tokens in held-out functions, the same for all; temperature 0; 95% "
+        f"intervals. Made by `{command}`.",
+        "",
+        "| filled by | exact | edit similarity | evaluations |",
+        "|---|---|---|---|",
+        *(
+            f"| {row['sampler']} | {percent(row['exact'])} | {percent(row['similarity'])} | {row['evaluations']:.0f} |"
+            for row in rows
+        ),
+        "",
+        "| on the same spans, the better sampler of each | exact | edit similarity |",
+        "|---|---|---|",
+        *(f"| {pair} | {percent(row['exact'])} | {percent(row['similarity'])} |" for pair, row in differences.items()),
+    ]
+    examples = [dict(zip(("before", "cut", "after"), parts, strict=True)) for parts in texts[:20]]
+    for number, example in enumerate(examples):
+        example["filled"] = {name: found[number] for name, found in fillings.items()}
+    content = {"command": command, "num": arguments.num, "rows": rows, "differences": differences, "examples": examples}
+    (RESULTS / "logs").mkdir(parents=True, exist_ok=True)
+    (RESULTS / "infilling.json").write_text(json.dumps(content, indent=1) + "\n")
+    (RESULTS / "infilling.md").write_text("\n".join(lines) + "\n")
+    for run in arguments.runs:
+        shutil.copy(run / LOG_FILE, RESULTS / "logs" / f"{run.name}.jsonl")
+    Console().print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()
