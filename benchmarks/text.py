@@ -1,0 +1,182 @@
+"""The paper's text experiment in small: lengths and fluency of samples of FlexMDM and MDM against steps.
+
+Needs trained runs (see configs/enwik8.toml) and, for the perplexity, the reference model (the extra `eval`). Every row
+is written as soon as it is measured, so that an interrupted run goes on where it was; --fresh starts again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from rich.console import Console
+
+from flexmdm.evaluation.fluency import ReferenceLM
+from flexmdm.evaluation.lengths import length_floor, length_histogram
+from flexmdm.tasks.text import TextPipeline
+from flexmdm.tasks.text.evaluation import Judge, held_out_bits, measure
+from flexmdm.training.progress import LOG_FILE, draw_curves, read_log
+
+EXAMPLES = """examples:
+  python benchmarks/text.py runs/enwik8 runs/enwik8-mdm --name enwik8
+  python benchmarks/text.py runs/enwik8 --name enwik8 --reference none    lengths and likelihood only
+"""
+RESULTS = Path(__file__).parent / "results"
+STEPS = (16, 64, 256)
+LONG, FEW = 1024, 5  # the paper also has MDM at 1024 steps; here with a fifth of the samples
+SAMPLERS = {"flexmdm": ("tau", "adaptive", "spaced"), "mdm": ("tau", "adaptive")}
+LIKELIHOODS = 200
+MEASURES = ("length_w1", "generative_perplexity", "entropy", "opening_entropy")
+
+
+def main() -> None:
+    """Measure, print, and write benchmarks/results/NAME.{json,md}, NAME.png, NAME-loss.png and the training logs."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", type=Path, nargs="+", help="runs on the same data with the same tokens")
+    parser.add_argument("--name", required=True, help="of the result files")
+    parser.add_argument("--num", type=int, default=300, help="samples per row")
+    parser.add_argument("--reference", default="auto", help="for perplexities, as of flexmdm eval; none for none")
+    parser.add_argument("--fresh", action="store_true", help="measure everything again")
+    arguments = parser.parse_args()
+    file = RESULTS / f"{arguments.name}.json"
+    known = json.loads(file.read_text()) if file.is_file() and not arguments.fresh else {}
+    results: dict[str, Any] = {"runs": {}, "rows": [], "likelihoods": {}} | known
+    pipelines = {run.name: TextPipeline.from_pretrained(run) for run in arguments.runs}
+    if len({pipeline.task.contents for pipeline in pipelines.values()}) > 1:
+        raise SystemExit("these runs have other data or other tokens: they cannot be compared")
+    for run in arguments.runs:
+        _keep_or_forget(results, run)
+    reference = arguments.reference
+    lm = None if reference == "none" else ReferenceLM.load(None if reference == "auto" else reference)
+    judge = Judge.of(next(iter(pipelines.values())), lm)
+    results["command"] = f"python benchmarks/text.py {' '.join(map(str, arguments.runs))} --name {arguments.name}"
+    results["floor"] = length_floor([len(tokens) for tokens in judge.tokens], arguments.num)
+    results["held_out_lengths"] = [len(tokens) for tokens in judge.tokens]
+
+    def write() -> None:
+        RESULTS.mkdir(exist_ok=True)
+        file.write_text(json.dumps(results) + "\n")
+        file.with_suffix(".md").write_text(markdown(results))
+
+    if not any(row["model"] == "held-out" for row in results["rows"]):
+        results["rows"].append(judge.held_out(arguments.num).to_dict())
+        write()
+    for name, pipeline in pipelines.items():
+        if name not in results["likelihoods"]:
+            results["likelihoods"][name] = held_out_bits(name, pipeline, LIKELIHOODS).to_dict()
+            write()
+        for sampler, steps in _settings(pipeline.task.model):
+            if not any(
+                (row["model"], row["sampler"], row["steps"]) == (name, sampler, steps) for row in results["rows"]
+            ):
+                num = arguments.num // FEW if steps == LONG else arguments.num
+                score = measure(name, pipeline, judge, num, steps, sampler)
+                results["rows"].append(score.to_dict())
+                write()
+                Console().print(_line(results["rows"][-1]), markup=False, highlight=False)
+    draw(results, RESULTS / f"{arguments.name}.png")
+    logs = {run.name: read_log(run / LOG_FILE) for run in arguments.runs}
+    draw_curves(logs, RESULTS / f"{arguments.name}-loss.png")
+    (RESULTS / "logs").mkdir(exist_ok=True)
+    for run in arguments.runs:
+        shutil.copy(run / LOG_FILE, RESULTS / "logs" / f"{run.name}.jsonl")
+
+
+def _settings(model: str) -> list[tuple[str, int]]:
+    """Samplers and steps, the cheap ones first."""
+    settings = [(sampler, steps) for steps in STEPS for sampler in SAMPLERS[model]]
+    return [*settings, ("tau", LONG)] if model == "mdm" else settings
+
+
+def _keep_or_forget(results: dict[str, Any], run: Path) -> None:
+    """What was measured of a run that has been trained further since is measured again."""
+    last = read_log(run / LOG_FILE)[-1]
+    trained = {"hours": round(last["seconds"] / 3600, 2), "steps": last["step"], "sequences": last["sequences"]}
+    if results["runs"].get(run.name) != trained:
+        results["rows"] = [row for row in results["rows"] if row["model"] != run.name]
+        results["likelihoods"].pop(run.name, None)
+    results["runs"][run.name] = trained
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """For people."""
+    trained = [
+        f"{name}: {of['steps']:,} steps, {of['sequences']:,} sequences, {of['hours']} hours.  "
+        for name, of in results["runs"].items()
+    ]
+    bits = [
+        f"{name}: {of['bits_per_character']['value']:.3f} ± {of['bits_per_character']['standard_error']:.3f} bits per "
+        f"character of {of['num']} held-out texts.  "
+        for name, of in results["likelihoods"].items()
+    ]
+    return "\n".join([
+        f"Samples against held-out texts, 95% intervals; W1 of exact samples: {results['floor']:.2f}. Made by "
+        f"`{results['command']}`.",
+        "", *trained, *bits, "",
+        "| model | sampler | steps | texts | length W1 | perplexity | entropy | of the first 32 tokens | evaluations |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *map(_line, results["rows"]),
+    ]) + "\n"  # fmt: skip
+
+
+def _line(row: dict[str, Any]) -> str:
+    cells = [row["model"], row["sampler"], str(row["steps"] or ""), str(row["num"])]
+    for name in MEASURES:
+        value = row[name]["value"]
+        digits = 2 if "entropy" in name else 1
+        ends = "" if value is None else f" ({row[name]['low']:.{digits}f} - {row[name]['high']:.{digits}f})"
+        cells.append("" if value is None else f"{value:.{digits}f}{ends}")
+    cells.append("" if row["evaluations"] is None else f"{row['evaluations']:.0f}")
+    return "| " + " | ".join(cells) + " |"
+
+
+def draw(results: dict[str, Any], path: Path) -> None:
+    """The paper's two figures: the lengths, and length and fluency against steps."""
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
+    shown = {f"{r['model']}, {r['steps']} steps": r["lengths"] for r in results["rows"] if _in_histogram(r)}
+    edges, shares = length_histogram({"held-out": results["held_out_lengths"], **shown})
+    for name, share in shares.items():
+        left.stairs(share, edges, label=name, fill=name == "held-out", color="0.85" if name == "held-out" else None)
+    left.set(title="lengths", xlabel="tokens", ylabel="share per token")
+    left.legend(frameon=False, fontsize=8)
+    curves: dict[str, list[dict[str, Any]]] = {}
+    for row in results["rows"]:
+        if row["steps"]:
+            curves.setdefault(f"{row['model']}, {row['sampler']}", []).append(row)
+    for axes, measure_name in ((middle, "length_w1"), (right, "generative_perplexity")):
+        for name, rows in curves.items():
+            points = [
+                (r["evaluations"], *r[measure_name].values()) for r in rows if r[measure_name]["value"] is not None
+            ]
+            if points:
+                at, value, low, high = zip(*sorted(points), strict=True)
+                axes.plot(at, value, marker="o", markersize=4, label=name)
+                axes.fill_between(at, low, high, alpha=0.15)
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel("network evaluations")
+    middle.axhline(results["floor"], color="0.6", linestyle=":", label="exact samples")
+    middle.set(title="length W1", yscale="log", ylabel="tokens")
+    right.set(title="generative perplexity", yscale="log")
+    reference = next(row for row in results["rows"] if row["model"] == "held-out")["generative_perplexity"]["value"]
+    if reference is not None:
+        right.axhline(reference, color="0.6", linestyle=":", label="held-out texts")
+    middle.legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    plt.close(figure)
+
+
+def _in_histogram(row: dict[str, Any]) -> bool:
+    return row["sampler"] == "tau" and row["steps"] in (256, LONG)
+
+
+if __name__ == "__main__":
+    main()
