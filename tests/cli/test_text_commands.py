@@ -167,12 +167,13 @@ def test_a_run_works_from_another_folder(names, monkeypatch, command, tmp_path):
 
 
 def test_a_dry_run_decodes_the_first_states_and_trains_nothing(names, monkeypatch, command, tmp_path):
-    monkeypatch.setattr("flexmdm.training.run.steps_within", lambda *_: 10)
+    monkeypatch.setattr("flexmdm.training.run.seconds_per_step", lambda *_: 7.0)
     monkeypatch.chdir(tmp_path)
     out, err, code = command("train", names, "--dry-run", *TINY)
     assert code == 0, err
     out = " ".join(out.split())
-    assert "parameters" in out and "GB of memory" in out and "alpha" in out and not list(tmp_path.iterdir())
+    assert "parameters" in out and "about 7.00 s per step" in out and "GB of memory" in out and "alpha" in out
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_pipeline_loads_a_run_by_its_folder(run):

@@ -31,6 +31,7 @@ from flexmdm.training.progress import LOG_FILE, FileLog, Interruption, LiveProgr
 from flexmdm.training.trainer import FlexMDMTrainer, runs_on_cpu
 
 CURVES_FILE = "loss.png"
+_PROBE = 2.0  # seconds of steps, to say how long training takes
 _PATIENCE = timedelta(days=2)  # processes wait while one of them prepares the data
 
 
@@ -229,8 +230,7 @@ def dry_run(config: RunConfig, device: str | None = None, console: Console | Non
     config, task = _in_full(config, None, console)
     task, model = build(config, task)
     _describe(config, task, model, console)
-    probe = 20.0
-    each = probe / steps_within(probe, config, task, model)
+    each = seconds_per_step(config, task, model, _PROBE)
     hours = each * config.recipe.steps / 3600
     console.print(
         f"about {each:.2f} s per step on this machine's CPU: {_duration(hours)} for {config.recipe.steps:,} steps; "
@@ -288,7 +288,15 @@ def _starting_point(config: RunConfig, folder: Path, console: Console) -> Path |
 def steps_within(
     seconds: float, config: RunConfig, task: Any, model: FlexMDMModel, device: torch.device | str = "cpu"
 ) -> int:
-    """How many steps fit in a time, from a few that are taken back."""
+    """How many steps fit in a time, with a little left for what is between them."""
+    each = seconds_per_step(config, task, model, min(0.03 * seconds, 20.0), device)
+    return max(int(0.95 * seconds / each), 1)
+
+
+def seconds_per_step(
+    config: RunConfig, task: Any, model: FlexMDMModel, probe: float, device: torch.device | str = "cpu"
+) -> float:
+    """How long a step takes, from a few (for about ``probe`` seconds) that are taken back."""
     recipe = config.recipe
     before = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
     model.to(device).train()
@@ -298,7 +306,7 @@ def steps_within(
     )
     durations = []
     begin = time.perf_counter()
-    while len(durations) < 3 or (time.perf_counter() - begin < min(0.03 * seconds, 20) and len(durations) < 50):
+    while len(durations) < 3 or (time.perf_counter() - begin < probe and len(durations) < 50):
         start = time.perf_counter()
         first = len(durations) * recipe.batch_size
         batch = collate(list(range(first, first + recipe.batch_size))).to(device)
@@ -312,8 +320,7 @@ def steps_within(
     with torch.no_grad():
         for name, value in before.items():
             model.get_parameter(name).copy_(value)
-    each = sorted(durations)[len(durations) // 2] * recipe.accumulation
-    return max(int(0.95 * seconds / each), 1)
+    return sorted(durations)[len(durations) // 2] * recipe.accumulation
 
 
 def _planned(recipe: Any, steps: int) -> Any:
