@@ -137,7 +137,9 @@ class FlexMDMInterpolant:
         if not torch.equal(template.roles.lengths, x1.lengths):
             raise ValueError(f"the template has lengths {template.roles.lengths.tolist()} but x1 {x1.lengths.tolist()}")
         if bool((x1.values == mask_id).any()):
-            raise ValueError(f"clean data must not contain the mask id {mask_id}")
+            raise ValueError(
+                f"clean data must not contain the mask id {mask_id}: the mask must be a token that no sequence has"
+            )
 
 
 def assemble(x1: Ragged, template: Template, there: Tensor, clean: Tensor, mask_id: int) -> tuple[Canvas, Ragged]:

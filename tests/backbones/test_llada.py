@@ -204,7 +204,11 @@ def test_tied_embeddings_are_untied_so_that_adapters_on_the_head_change_the_head
     model.save_pretrained(tmp_path / "saved")
 
 
-def test_four_bits_without_their_library_are_refused(tmp_path, monkeypatch):
+def test_four_bits_without_a_gpu_or_their_library_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="4 bits need a GPU"):
+        load_base(written(tmp_path), four_bit=True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     with pytest.raises(ValueError, match="pip install bitsandbytes"):
         load_base(written(tmp_path), four_bit=True)

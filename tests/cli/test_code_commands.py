@@ -63,6 +63,8 @@ def test_what_a_run_on_code_cannot_fill_is_said(programs, trained, command):
     ]:
         out, err, code = command("infill", run, *arguments)
         assert code == 2 and message in err, err
+    out, err, code = command("infill", "nowhere", "--file", next(programs.glob("*.py")))
+    assert code == 2 and "nowhere is not a run" in err, err
 
 
 def test_programs_that_are_no_python_are_counted(programs, command, monkeypatch):
@@ -74,6 +76,7 @@ def test_programs_that_are_no_python_are_counted(programs, command, monkeypatch)
 @pytest.mark.parametrize(
     ("name", "content", "options", "message"),
     [
+        ("a.py", FUNCTION.format(n=1), [], "with a share of 0.2 of the programs held out"),
         ("a.py", "x = 1\n", [], "it has no function that is long enough"),
         ("a.py", "def f(:\n", [], "every program is bad; the first bad program"),
         ("a.jsonl", '{"text": "x"}\n', [], "no field 'code', only 'text'; say which field holds the code (--field)"),

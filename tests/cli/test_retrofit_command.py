@@ -39,6 +39,11 @@ def test_a_run_is_retrofitted_resumed_sampled_and_merged(mdm, words, config, tmp
     (first, _, code), (second, _, _) = (command("sample", place, "--num", 3, "--steps", 4) for place in (run, merged))
     assert code == 0 and first == second and first
     assert "has no adapters to merge" in command("retrofit", merged, "--merge", "--out", tmp_path / "again")[1]
+    stored = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(stored | {"base": str(tmp_path / "elsewhere")}))
+    _, errors, code = command("sample", run)
+    assert code == 2 and f"the adapters of {run} need the weights they were trained on" in errors
+    assert 'write where as "base" in' in errors
 
 
 def test_a_run_is_retrofitted_by_its_own_recipe_on_its_own_data(mdm, tmp_path, command):
@@ -64,7 +69,10 @@ def test_answers_are_learned_by_a_model_that_starts_from_another(mdm, tmp_path, 
     pairs.write_text(
         "".join(json.dumps({"prompt": "ab" * (n % 3 + 1), "answer": "c" * (n % 3)}) + "\n" for n in range(60))
     )
-    settings = ["--task", "sft", "--steps", 3, "--batch-size", 8, "--format", "{prompt}", "--from", mdm]
+    settings = ["--task", "sft", "--steps", 3, "--batch-size", 8, "--from", mdm]
+    _, errors, code = command("train", pairs, *settings, "--out", run)
+    assert code == 2 and "the format of the prompts writes '\\n' around each" in errors and "--format" in errors
+    settings += ["--format", "{prompt}"]
     assert command("train", pairs, *settings, "--out", run)[2] == 0
     options = ["--sampler", "adaptive", "--window", "5,64", "--steps", 4]
     assert command("complete", run, "abab", *options)[2] == 0
@@ -80,10 +88,23 @@ def test_answers_are_learned_by_a_model_that_starts_from_another(mdm, tmp_path, 
         (["nowhere", "--data", "a.txt", "--out", "x"], "there is no pretrained model 'nowhere'"),
         (["llada-8b", "--data", "a.txt", "--out", "x"], "a shape without weights"),
         (["nowhere", "--merge", "--out", "x"], "nowhere is not a run"),
+        (
+            ["--data", "nowhere", "a.txt", "--out", "x"],
+            "a.txt is a file, and BASE is the folder or the name of a model",
+        ),
+        (["llama", "--data", "no.txt", "--out", "x"], "does not say which token is its mask"),  # before it reads data
+        (["llama", "--data", "no.txt", "--mask-id", "9", "--out", "x"], "is outside its vocabulary of 9"),
+        (["empty", "--data", "no.txt", "--out", "x"], "empty has no weights"),
+        (["llama", "--data", "no.txt", "--mask-id", "8", "--four-bit", "--out", "x"], "4 bits need a GPU"),
+        (["llama", "--four-bit", "--lora-rank", "0", "--out", "x"], "only adapters on them"),
     ],
 )
 def test_what_is_wrong_is_said(arguments, message, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("ab\n" * 9)
+    for folder in ("llama", "empty"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 9}))
+    (tmp_path / "llama" / "model.safetensors").touch()
     _, errors, code = command("retrofit", *arguments)
     assert message in errors and code == 2

@@ -54,12 +54,10 @@ def load_base(
         four_bit: load the weights in 4 bits; needs bitsandbytes and a GPU.
         options: for ``from_pretrained`` of transformers, such as ``device_map``.
     """
-    stored = stored_config(place)
+    stored = check_base(place, mask_id, four_bit)
     if stored.get("model_type") == RetrofitConfig.model_type:
         return base_of(RetrofitModel.from_pretrained(place, dtype=dtype).merged())
-    mask = mask_id if mask_id is not None else stored.get("mask_token_id")
-    if mask is None:
-        raise ValueError(f"{place} does not say which token is its mask: give its number (--mask-id)")
+    mask = stored["mask_token_id"] if mask_id is None else mask_id
     _check_room(place, dtype, four_bit)
     if four_bit:
         options["quantization_config"] = _four_bits()
@@ -80,8 +78,6 @@ def load_base(
         raise ValueError(
             f"{place} does not fit on the devices of its device_map: weights on disk cannot be retrofitted"
         )
-    if not 0 <= mask < model.config.vocab_size:
-        raise ValueError(f"the mask token {mask} of {place} is outside its vocabulary of {model.config.vocab_size}")
     anatomy = anatomy or Anatomy(shifted=stored.get("model_type") == _DREAM)
     if model.config.tie_word_embeddings:  # adapters on the head must not change what is read
         head = model.get_submodule(anatomy.head)
@@ -236,6 +232,26 @@ def stored_config(place: str | Path) -> dict[str, Any]:
     return stored
 
 
+def check_base(place: str | Path, mask_id: int | None = None, four_bit: bool = False) -> dict[str, Any]:
+    """Say what can be said against a base before anything is loaded or prepared; gives what config.json says."""
+    stored = stored_config(place)
+    if Path(place).is_dir() and not any(Path(place).glob("*.safetensors")):
+        raise ValueError(f"{place} has no weights (*.safetensors): train it first, or fetch them again")
+    if four_bit:
+        _four_bits()
+    if stored.get("model_type") in (FlexMDMConfig.model_type, RetrofitConfig.model_type):
+        return stored
+    mask = stored.get("mask_token_id") if mask_id is None else mask_id
+    size = encoder_config_of(stored).vocab_size
+    if mask is None:
+        raise ValueError(f"{place} does not say which token is its mask: give its number (--mask-id)")
+    if not 0 <= mask < size:
+        raise ValueError(
+            f"the mask token {mask} of {place} is outside its vocabulary of {size}: give another (--mask-id)"
+        )
+    return stored
+
+
 def _check_whole(place: str | Path, info: dict[str, Any]) -> None:
     problems = [
         f"{len(info[key])} {key.partition('_')[0]} ({', '.join(map(str, sorted(info[key])[:3]))})"
@@ -272,6 +288,8 @@ def free_memory() -> int:
 
 
 def _four_bits() -> Any:
+    if not torch.cuda.is_available():
+        raise ValueError("4 bits need a GPU, and there is none: leave out --four-bit")
     try:
         import bitsandbytes  # noqa: F401  # ty: ignore[import-not-found]
     except ImportError as error:

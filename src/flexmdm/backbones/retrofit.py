@@ -307,18 +307,24 @@ class RetrofitModel(FlexMDMModel):
 
         four_bit = dtype is None and config.base_dtype == "4-bit"
         usual = torch.float32 if config.base_dtype == "float32" else torch.bfloat16
-        loaded = load_base(
-            config.base or "",
-            dtype=dtype or usual,
-            mask_id=config.mask_id,
-            anatomy=Anatomy.from_dict(config.anatomy),
-            four_bit=four_bit,
-            **options,
-        )
+        moved = f'if they are elsewhere now, write where as "base" in {folder / "config.json"}'
+        try:
+            loaded = load_base(
+                config.base or "",
+                dtype=dtype or usual,
+                mask_id=config.mask_id,
+                anatomy=Anatomy.from_dict(config.anatomy),
+                four_bit=four_bit,
+                **options,
+            )
+        except ValueError as error:
+            raise ValueError(
+                f"the adapters of {folder} need the weights they were trained on: {error}; {moved}"
+            ) from error
         if digest_of(loaded.parts) != config.base_digest:
             raise ValueError(
                 f"{folder} was trained on top of other weights than those of {config.base}: an adapter fits only its "
-                "own base"
+                f"own base; {moved}"
             )
         return loaded.parts
 

@@ -63,6 +63,8 @@ def infill(
     device: shared.Device = None,
 ) -> None:
     """Fill the gaps of a text; what is given stays as it is."""
+    if run is not None and pretrained is None and not Path(run).is_dir():
+        raise ValueError(f"{run} is not a run: there is no such folder")
     code = _is_code(run)
     run, texts, names = _texts(run, text, pretrained, file, whole=code)
     shared.announce(run, pretrained)
@@ -123,7 +125,7 @@ def complete(
 
 
 def _is_code(run: str | None) -> bool:
-    """Whether a run was trained on code; if it is none at all, loading it says so."""
+    """Whether a run was trained on code."""
     from flexmdm.training.config import RUN_FILE, RunConfig
 
     return run is not None and (Path(run) / RUN_FILE).is_file() and RunConfig.read(Path(run)).task["name"] == "code"

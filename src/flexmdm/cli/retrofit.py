@@ -99,6 +99,11 @@ def retrofit(
     else:
         stored = read_config_file(config) if config else _defaults(base, adapters=bool(lora_rank))
         stored["network"] = {**stored.get("network", {}), **({"base": base} if base else {})}
+        if base is not None and Path(base).is_file():
+            raise ValueError(
+                f"{base} is a file, and BASE is the folder or the name of a model: it comes first, as in flexmdm "
+                "retrofit BASE --data FILE FILE"
+            )
         if not stored["network"].get("base"):
             raise ValueError("which model is to be retrofitted? Give BASE, or network.base in the --config")
         run = RunConfig.from_dict({**stored, "task": {"name": "text", **stored.get("task", {})}})
@@ -114,12 +119,12 @@ def retrofit(
         return _dry_run(run, json)
     if run.network.base == _SHAPE:
         raise ValueError(f"{_SHAPE} is a shape without weights, for --dry-run: give a folder or a name on the Hub")
-    from flexmdm.backbones.bases import stored_config
+    from flexmdm.backbones.bases import check_base
     from flexmdm.cli.train import share_or_file
     from flexmdm.tasks import task_of
     from flexmdm.training import run as running
 
-    stored_config(run.network.base or "")  # says at once if there is no such model
+    check_base(run.network.base or "", run.network.mask_id, four_bit)  # before the data is prepared
     task = {"balanced": True, "tokenizer": run.network.base, "max_length": 1024, **run.task}
     corpora = [*(data or []), *(more or [])] or None
     named = {
@@ -200,14 +205,18 @@ def _dry_run(run: RunConfig, json: Path | None) -> None:
         typer.echo(f"  {part:<30} {count / 1e6:8.2f}M")
     length, sequences = run.task.get("max_length", 1024) // 2, run.recipe.batch_size
     typer.echo(
-        f"memory per GPU in GB (estimates), frozen weights in {run.network.base_dtype}, gradient checkpointing, "
-        f"{sequences} states of {length} entries on each GPU at a time; several GPUs under FSDP:"
+        f"memory of each GPU in GB (estimates): it must hold the larger of two numbers. Frozen weights in "
+        f"{run.network.base_dtype}, gradient checkpointing, {sequences} states on each GPU at a time, which have "
+        f"{length} entries on average if the sequences have {2 * length}; several GPUs under FSDP:"
     )
     precision = run.network.base_dtype
     memory = {gpus: planning.memory_per_gpu(model, gpus, sequences, length, precision) for gpus in _GPUS}
     for gpus, parts in memory.items():
-        described = ", ".join(f"{name} {value:.1f}" for name, value in parts.items() if name != "total")
-        typer.echo(f"  {gpus:>2} GPU{'s' if gpus > 1 else ''}: {parts['total']:.1f} ({described})")
+        described = ", ".join(f"{name} {parts[name]:.1f}" for name in parts if name not in ("total", "while loading"))
+        typer.echo(
+            f"  {gpus:>2} GPU{'s' if gpus > 1 else ''}: {parts['total']:.1f} in training ({described}), "
+            f"{parts['while loading']:.1f} while the base is loaded"
+        )
     if json:
         memory_by_name = {str(gpus): parts for gpus, parts in memory.items()}
         json.write_text(notation.dumps({"base": place, "weights": weights, "memory_gb": memory_by_name}, indent=1))

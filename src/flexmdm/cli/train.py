@@ -133,6 +133,9 @@ def train(
     hidden: Annotated[int | None, typer.Option(min=8, help="Width of the network.")] = None,
     layers: Annotated[int | None, typer.Option(min=1, help="Its blocks.")] = None,
     heads: Annotated[int | None, typer.Option(min=1, help="Its attention heads.")] = None,
+    architecture: Annotated[
+        str | None, typer.Option(help="dit, or llada for a network in the shape of LLaDA. [default: dit]")
+    ] = None,
     dropout: Annotated[float | None, typer.Option(min=0.0, max=0.9, help="Its dropout.")] = None,
     save_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None,
     eval_every: Annotated[int | None, typer.Option(min=1, help="Steps between evaluations.")] = None,
@@ -177,7 +180,14 @@ def train(
         raise ValueError("--size is for a new run without a --config: change the numbers of [network] there")
     if start is not None and not resume and tokenizer is None:
         stored["tokenizer"] = start
-    sizes = {"hidden": hidden, "layers": layers, "heads": heads, "dropout": dropout, "base": start}
+    sizes = {
+        "hidden": hidden,
+        "layers": layers,
+        "heads": heads,
+        "dropout": dropout,
+        "architecture": architecture,
+        "base": start,
+    }
     network = override(base.network, sizes)
     changes = {
         "steps": steps, "batch_size": batch_size, "accumulation": accumulation, "learning_rate": learning_rate,

@@ -165,7 +165,7 @@ class Maker:
         if counts["dropped"] or counts["empty"]:
             problem += f" ({counts['dropped']:,} longer than {settings.max_length} tokens, {counts['empty']:,} empty)"
         if settings.held_out_source is None:
-            problem += f", with a share of {settings.held_out:g} held out"
+            problem += f", with a share of {settings.held_out:g} of the {settings.record}s held out"
         return f"{problem}. Give more data, another share (--held-out), or longer sequences (--max-length)"
 
 

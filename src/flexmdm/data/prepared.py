@@ -49,7 +49,8 @@ class Preparation:
     held_out_source: Records | None = None
     seed: int = 0
 
-    noun: ClassVar[str] = "document"  # what a record is called
+    noun: ClassVar[str] = "document"  # what is counted
+    record: ClassVar[str] = "document"  # what is held out as a whole
 
     def __post_init__(self) -> None:
         if self.max_length < 1:

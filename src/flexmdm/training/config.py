@@ -51,6 +51,8 @@ class Network:
             raise ValueError(f"network.architecture must be dit or llada, got {self.architecture!r}")
         if self.base_dtype not in ("float32", "bfloat16", "4-bit"):
             raise ValueError(f"network.base_dtype must be float32, bfloat16 or 4-bit, got {self.base_dtype!r}")
+        if self.base_dtype == "4-bit" and not self.lora_rank:
+            raise ValueError("weights in 4 bits cannot be trained, only adapters on them: give a rank (--lora-rank)")
         if self.lora_rank < 0 or not 0 <= self.lora_dropout < 1 or self.groups < 1:
             raise ValueError("network.lora_rank must not be negative, groups at least 1, lora_dropout in [0, 1)")
 

@@ -337,6 +337,13 @@ def _planned(recipe: Any, steps: int) -> Any:
 def _describe(config: RunConfig, task: Any, model: FlexMDMModel, console: Console) -> None:
     count = model.count_parameters()
     recipe = config.recipe
+    if config.network.base is not None:
+        trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        adapters = f" with adapters of rank {config.network.lora_rank}" if config.network.lora else ""
+        console.print(
+            f"starting from {escape(config.network.base)}{adapters}: {trained / 1e6:.2f}M weights are trained",
+            highlight=False,
+        )
     console.print(
         f"{config.task['model']} on {config.task['name']}: {count['total'] / 1e6:.2f}M parameters "
         f"({count['input_embedding'] / 1e6:.2f}M of them input embeddings), {len(task.train):,} training and "

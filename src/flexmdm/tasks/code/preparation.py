@@ -34,6 +34,7 @@ class CodePreparation(Preparation):
     """
 
     noun: ClassVar[str] = "function"
+    record: ClassVar[str] = "program"
 
     def texts(self, record: Any) -> list[str]:
         return lines_of(record)

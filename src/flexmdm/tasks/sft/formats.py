@@ -50,6 +50,19 @@ class PromptFormat:
             raise ValueError("a chat is written by the template of a tokenizer: give the tokenizer")
         return tokenizer.write_chat([{"role": role, "content": content} for role, content in messages])
 
+    def check(self, tokenizer: TextTokenizer) -> None:
+        """Raise if the tokenizer does not know what is written around every prompt."""
+        if self.is_chat:
+            return
+        around = self.write((("user", ""),))
+        try:
+            tokenizer.encode_arrays([around])
+        except ValueError as error:
+            raise ValueError(
+                f"the format of the prompts writes {around!r} around each, and that has {error}; or choose another "
+                f"format, such as --format '{_PLACE} '"
+            ) from error
+
     def encode(self, tokenizer: TextTokenizer, prompts: Sequence[Messages]) -> list[np.ndarray]:
         """The tokens of each prompt."""
         texts = [self.write(messages, tokenizer) for messages in prompts]

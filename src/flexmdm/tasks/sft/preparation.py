@@ -30,6 +30,7 @@ class PairPreparation(Preparation):
     long: Literal["split", "drop"] = "drop"
     style: str = PLAIN
     noun: ClassVar[str] = "pair"
+    record: ClassVar[str] = "pair"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,6 +58,7 @@ class _PairMaker(Maker):
         self, preparation: Preparation, prompt_format: PromptFormat, tokenizer: TextTokenizer, folder: Path
     ) -> None:
         super().__init__(preparation, tokenizer, folder)
+        prompt_format.check(tokenizer)
         self.format = prompt_format
 
     def sequences(self, records: list[Pair]) -> Iterator[list[tuple]]:
