@@ -176,6 +176,13 @@ def test_a_dry_run_decodes_the_first_states_and_trains_nothing(names, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
+def test_the_text_model_that_comes_with_the_package_fills_gaps(command):
+    out, err, code = command("infill", "--pretrained", "text", "The ___ is a city in ___.", "--steps", 8, "--num", 2)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert len(lines) == 2 and all(line.startswith("The ") and " is a city in " in line for line in lines)
+
+
 def test_a_pipeline_loads_a_run_by_its_folder(run):
     assert TextPipeline.from_pretrained(run).infill("a___", steps=4).startswith("a")
 
