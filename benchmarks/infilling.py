@@ -38,10 +38,10 @@ SAMPLERS: dict[str, list[dict[str, Any]]] = {
 
 
 def cut(task: CodeTask, num: int) -> list[tuple[list[int], list[int], list[int]]]:
-    """Tokens before, in and behind ``num`` spans of held-out functions, as many as there are or several of each."""
-    functions = len(task.validation)
-    index = task.validation.some(functions).repeat(-(-num // functions))[:num]
-    return task.validation.cut(index, torch.arange(num), SPANS).parts()
+    """Tokens before, in and behind a span of each of ``num`` held-out functions."""
+    if num > len(task.validation):
+        raise SystemExit(f"there are {len(task.validation):,} held-out functions, too few for {num:,} spans")
+    return task.validation.cut(task.validation.some(num), torch.arange(num), SPANS).parts()
 
 
 def by_network(pipeline: CodePipeline, pairs: list[tuple[str, str]], what: str, options: dict[str, Any]) -> list:
@@ -104,10 +104,11 @@ def main() -> None:
             differences[f"{first} - {row['sampler']}"] = {
                 name: asdict(value) for name, value in scores._asdict().items()
             }
-    command = f"python benchmarks/infilling.py {' '.join(map(str, arguments.runs))}"
+    command = f"python benchmarks/infilling.py {' '.join(map(str, arguments.runs))} --num {arguments.num}"
     lines = [
         f"{arguments.num:,} spans of 1 to {MOST} tokens in held-out functions, the same for all; temperature 0; 95% "
-        f"intervals. Made by `{command}`.",
+        f"intervals, in which parts of one long function count as independent. Unlike the networks, the n-grams know "
+        f"that a span has 1 to {MOST} tokens. Made by `{command}`.",
         "",
         "| filled by | exact | edit similarity | evaluations |",
         "|---|---|---|---|",
@@ -116,7 +117,7 @@ def main() -> None:
             for row in rows
         ),
         "",
-        "| on the same spans, the better sampler of each | exact | edit similarity |",
+        "| on the same spans, the sampler of each that did better on them | exact | edit similarity |",
         "|---|---|---|",
         *(f"| {pair} | {percent(row['exact'])} | {percent(row['similarity'])} |" for pair, row in differences.items()),
     ]

@@ -21,7 +21,7 @@ from flexmdm.training.run import train
 
 EXAMPLES = """examples:
   python benchmarks/neighbours.py PATH/train.jsonl.gz                the committed results; about ten minutes
-  python benchmarks/neighbours.py PATH/train.jsonl.gz --steps 200    a quick look
+  python benchmarks/neighbours.py PATH/train.jsonl.gz --steps 200 --name quick    a quick look
 """
 RESULTS = Path(__file__).parent / "results"
 EVERY = 100
@@ -52,6 +52,7 @@ def main() -> None:
     )
     parser.add_argument("data", type=Path)
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--name", default="neighbours", help="of the result files")
     arguments = parser.parse_args()
     console, rows = Console(), []
     with tempfile.TemporaryDirectory() as name:
@@ -64,7 +65,7 @@ def main() -> None:
     table = Table("model", "start", *(f"{mark} steps" for mark in marks))
     lines = [
         f"Bits per token of held-out text (marginalised likelihood; standard error {rows[0]['standard_error']:.2f}, "
-        "the same text for all). Two layers of 64, batches of 64, pieces of at most 64 tokens. Made by "
+        "the same text for all). Two layers of 64, batches of 64, pieces of at most 64 tokens, one seed. Made by "
         f"`python benchmarks/neighbours.py PATH/{arguments.data.name} --steps {arguments.steps}`.",
         "",
         "| model | start | " + " | ".join(f"{mark} steps" for mark in marks) + " |",
@@ -77,8 +78,10 @@ def main() -> None:
         lines.append("| " + " | ".join(cells) + " |")
     console.print(table)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "neighbours.json").write_text(json.dumps({"steps": arguments.steps, "rows": rows}, indent=1) + "\n")
-    (RESULTS / "neighbours.md").write_text("\n".join(lines) + "\n")
+    (RESULTS / f"{arguments.name}.json").write_text(
+        json.dumps({"steps": arguments.steps, "rows": rows}, indent=1) + "\n"
+    )
+    (RESULTS / f"{arguments.name}.md").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -49,18 +49,23 @@ def main() -> None:
     arguments = parser.parse_args()
     file = RESULTS / f"{arguments.name}.json"
     known = json.loads(file.read_text()) if file.is_file() and not arguments.fresh else {}
-    results: dict[str, Any] = {"runs": {}, "rows": [], "likelihoods": {}} | known
     pipelines = {run.name: TextPipeline.from_pretrained(run) for run in arguments.runs}
     if len({pipeline.task.contents for pipeline in pipelines.values()}) > 1:
         raise SystemExit("these runs have other data or other tokens: they cannot be compared")
+    reference = arguments.reference
+    asked = {"num": arguments.num, "reference": reference, "contents": next(iter(pipelines.values())).task.contents}
+    same = all(known.get(name) == value for name, value in asked.items())
+    results: dict[str, Any] = {"runs": {}, "rows": [], "likelihoods": {}} | (known if same else {}) | asked
     for run in arguments.runs:
         _keep_or_forget(results, run)
-    reference = arguments.reference
     lm = None if reference == "none" else ReferenceLM.load(None if reference == "auto" else reference)
     judge = Judge.of(next(iter(pipelines.values())), lm)
-    results["command"] = f"python benchmarks/text.py {' '.join(map(str, arguments.runs))} --name {arguments.name}"
-    results["floor"] = length_floor([len(tokens) for tokens in judge.tokens], arguments.num)
-    results["held_out_lengths"] = [len(tokens) for tokens in judge.tokens]
+    results["command"] = (
+        f"python benchmarks/text.py {' '.join(map(str, arguments.runs))} --name {arguments.name} "
+        f"--num {arguments.num} --reference {reference}"
+    )
+    lengths = results["held_out_lengths"] = [len(tokens) for tokens in judge.tokens]
+    floors = {num: length_floor(lengths, num) for num in (arguments.num, arguments.num // FEW)}
 
     def write() -> None:
         RESULTS.mkdir(exist_ok=True)
@@ -68,7 +73,7 @@ def main() -> None:
         file.with_suffix(".md").write_text(markdown(results))
 
     if not any(row["model"] == "held-out" for row in results["rows"]):
-        results["rows"].append(judge.held_out(arguments.num).to_dict())
+        results["rows"].append({**judge.held_out(arguments.num).to_dict(), "floor": floors[arguments.num]})
         write()
     for name, pipeline in pipelines.items():
         if name not in results["likelihoods"]:
@@ -80,7 +85,7 @@ def main() -> None:
             ):
                 num = arguments.num // FEW if steps == LONG else arguments.num
                 score = measure(name, pipeline, judge, num, steps, sampler)
-                results["rows"].append(score.to_dict())
+                results["rows"].append({**score.to_dict(), "floor": floors[num]})
                 write()
                 Console().print(_line(results["rows"][-1]), markup=False, highlight=False)
     draw(results, RESULTS / f"{arguments.name}.png")
@@ -119,11 +124,11 @@ def markdown(results: dict[str, Any]) -> str:
         for name, of in results["likelihoods"].items()
     ]
     return "\n".join([
-        f"Samples against held-out texts, 95% intervals; W1 of exact samples: {results['floor']:.2f}. Made by "
+        "Samples against held-out texts, 95% intervals; floor: the W1 of as many exact samples. Made by "
         f"`{results['command']}`.",
         "", *trained, *bits, "",
-        "| model | sampler | steps | texts | length W1 | perplexity | entropy | of the first 32 tokens | evaluations |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| model | sampler | steps | texts | length W1 | floor | perplexity | entropy | of 32 tokens | evaluations |",
+        "|---|---|---|---|---|---|---|---|---|---|",
         *map(_line, results["rows"]),
     ]) + "\n"  # fmt: skip
 
@@ -135,6 +140,8 @@ def _line(row: dict[str, Any]) -> str:
         digits = 2 if "entropy" in name else 1
         ends = "" if value is None else f" ({row[name]['low']:.{digits}f} - {row[name]['high']:.{digits}f})"
         cells.append("" if value is None else f"{value:.{digits}f}{ends}")
+        if name == "length_w1":
+            cells.append(f"{row['floor']:.1f}")
     cells.append("" if row["evaluations"] is None else f"{row['evaluations']:.0f}")
     return "| " + " | ".join(cells) + " |"
 
@@ -163,7 +170,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
                 axes.fill_between(at, low, high, alpha=0.15)
         axes.set_xscale("log", base=2)
         axes.set_xlabel("network evaluations")
-    middle.axhline(results["floor"], color="0.6", linestyle=":", label="exact samples")
+    middle.axhline(results["rows"][0]["floor"], color="0.6", linestyle=":", label="exact samples")
     middle.set(title="length W1", yscale="log", ylabel="tokens")
     right.set(title="generative perplexity", yscale="log")
     reference = next(row for row in results["rows"] if row["model"] == "held-out")["generative_perplexity"]["value"]

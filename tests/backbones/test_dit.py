@@ -205,11 +205,11 @@ def test_linear_layers_see_no_padding_and_the_token_head_sees_masks_only(randomi
 
 @pytest.mark.parametrize(("hidden", "heads"), [(256, 8), (64, 4), (32, 1)])
 def test_before_training_one_head_looks_left_and_the_next_one_right(hidden, heads):
-    network = DiT(7, hidden=hidden, layers=2, heads=heads)
+    network = DiT(7, hidden=hidden, layers=2, heads=heads, neighbours=True)
     layout, width = Layout.of(torch.tensor([12])), hidden // heads
     nothing = torch.zeros(12, hidden)  # no token: what the biases alone do
     q, k, _ = network.blocks[0].project(nothing, *torch.zeros(2, 12, hidden), layout.rotation(width, torch.float32))
-    weights = (torch.einsum("qhe,khe->hqk", q, k) / width**0.5).softmax(-1)
+    weights = (torch.einsum("qhe,khe->hqk", q, k) / width**0.5).softmax(-1).detach()
     for head, side in list(enumerate((-1, 1)))[:heads]:
         row = torch.arange(2, 10)
         assert float(weights[head, row, row + side].min()) > 0.5
@@ -221,7 +221,7 @@ def test_before_training_one_head_looks_left_and_the_next_one_right(hidden, head
 
 
 def test_the_heads_may_start_without_looking_aside():
-    assert not any(block.qkv.bias.any() for block in DiT(**SMALL, neighbours=False).blocks)
+    assert not any(block.qkv.bias.any() for block in DiT(**SMALL).blocks)
 
 
 # The clock ------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel
 
 from flexmdm import (
@@ -275,3 +276,31 @@ def test_the_text_model_takes_a_training_step():
     assert all(bool(p.grad.isfinite().all()) for p in model.parameters())
     assert all(p.grad.any() for p in model.network.blocks[0].modulation.parameters())
     assert losses[1] < losses[0]
+
+
+def test_a_checkpoint_from_before_queries_and_keys_had_biases_loads_as_it_was(tmp_path):
+    config = {"vocab_size": 7, "hidden_size": 32, "num_layers": 2, "num_heads": 2, "condition_size": 16}
+    model = FlexMDMModel(FlexMDMConfig(**config))  # without them all biases are zero
+    model.save_pretrained(tmp_path)
+    weights = {
+        name: value for name, value in load_file(tmp_path / "model.safetensors").items() if "qkv.bias" not in name
+    }
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    stored = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({k: v for k, v in stored.items() if k != "neighbours"}))
+    loaded = FlexMDMModel.from_pretrained(tmp_path)
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value), name
+
+
+def test_biases_of_a_checkpoint_stay_whatever_a_new_network_starts_with(tmp_path):
+    config = FlexMDMConfig(vocab_size=7, hidden_size=32, num_layers=1, num_heads=2, condition_size=16, neighbours=True)
+    model = FlexMDMModel(config)
+    assert model.network.blocks[0].qkv.bias.any()
+    torch.nn.init.constant_(model.network.blocks[0].qkv.bias, 0.25)
+    model.save_pretrained(tmp_path)
+    weights = {
+        name: value for name, value in load_file(tmp_path / "model.safetensors").items() if "qkv.weight" not in name
+    }
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert (FlexMDMModel.from_pretrained(tmp_path).network.blocks[0].qkv.bias == 0.25).all()

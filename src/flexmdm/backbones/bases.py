@@ -192,7 +192,8 @@ def as_stored(encoder: PretrainedConfig) -> dict[str, Any]:
 
 def _with_insertion_head(mdm: FlexMDMModel, common: dict[str, Any]) -> FlexMDMModel:
     """Our DiT has a clock and flags already: only the insertion head is new."""
-    kept = ("vocab_size", "hidden_size", "num_layers", "num_heads", "condition_size", "dropout", "mask_id")
+    sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "condition_size")
+    kept = (*sizes, "dropout", "neighbours", "mask_id")
     model = FlexMDMModel(FlexMDMConfig(**{name: getattr(mdm.config, name) for name in kept}, **common))
     model.load_state_dict(mdm.state_dict(), strict=False)
     return model.train()

@@ -79,10 +79,10 @@ def looking_aside(heads: int, width: int) -> Tensor:
     What a masked token is, its neighbours say before all others. A network that has to find that out first stays at the
     frequencies of the tokens for hundreds of steps. Turned by its position, a query that is a key turned by one step
     agrees best with the key of its neighbour, whatever the tokens are. Only rotations that tell neighbours apart are
-    used.
+    used; heads of 8 and less have too few of them to tell neighbours from what is 6 steps further.
     """
     frequency = rotary_frequencies(width)
-    key = (frequency >= 0.1).float()
+    key = (frequency > 0.09).float()
     strength = (_SHARPNESS * width**0.5 / (key * (1 - frequency.cos())).sum()).sqrt()
     bias = torch.zeros(3, heads, 2, width // 2)
     for head, side in zip(range(heads), _SIDES, strict=False):
@@ -144,7 +144,7 @@ class DiT(nn.Module):
         dropout: float = 0.1,
         insertions: bool = True,
         expected_gap: float = 1.0,
-        neighbours: bool = True,
+        neighbours: bool = False,
     ) -> None:
         super().__init__()
         self.vocab_size, self.heads, self.head_width, self.neighbours = vocab_size, heads, hidden // heads, neighbours
@@ -173,8 +173,10 @@ class DiT(nn.Module):
         if isinstance(layer, nn.Linear) and layer.bias is not None:
             nn.init.zeros_(layer.bias)
         if self.neighbours and layer is self.blocks[0].get_submodule("qkv"):
-            with torch.no_grad():
-                self.blocks[0].get_parameter("qkv.bias").copy_(looking_aside(self.heads, self.head_width))
+            bias = self.blocks[0].get_parameter("qkv.bias")
+            if not getattr(bias, "_is_hf_initialized", False):  # by a checkpoint, as nn.init looks too
+                with torch.no_grad():
+                    bias.copy_(looking_aside(self.heads, self.head_width))
 
     def _silent_at_first(self) -> list[nn.Module]:
         """What starts at zero: flags, modulations and gates (AdaLN-zero), and what both heads say."""

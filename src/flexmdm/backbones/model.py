@@ -24,7 +24,7 @@ class FlexMDMConfig(PretrainedConfig):
         hidden_size, num_layers, num_heads, condition_size, dropout: the size of the network.
         insertions: whether it inserts; an MDM does not.
         expected_gap: what the insertion head says of a gap before training.
-        neighbours: whether a new network starts with two heads that look left and right.
+        neighbours: whether a new network starts with two heads that look left and right, as `flexmdm train` has it.
         mask_id: how a canvas writes a mask; default: V, outside the vocabulary.
         interpolant: the schedules, as `FlexMDMInterpolant.to_dict` writes them; default: linear.
         task: what it was trained on, with everything that is needed to use it again.
@@ -45,7 +45,7 @@ class FlexMDMConfig(PretrainedConfig):
         dropout: float = 0.1,
         insertions: bool = True,
         expected_gap: float = 1.0,
-        neighbours: bool = True,
+        neighbours: bool = False,
         mask_id: int | None = None,
         interpolant: dict | None = None,
         task: dict | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -63,7 +64,7 @@ def infill(
     device: shared.Device = None,
 ) -> None:
     """Fill the gaps of a text; what is given stays as it is."""
-    if run is not None and pretrained is None and not Path(run).is_dir():
+    if run is not None and pretrained is None and not os.path.isdir(run):  # noqa: PTH112  (a text may be no path at all)
         raise ValueError(f"{run} is not a run: there is no such folder")
     code = _is_code(run)
     run, texts, names = _texts(run, text, pretrained, file, whole=code)
@@ -125,10 +126,15 @@ def complete(
 
 
 def _is_code(run: str | None) -> bool:
-    """Whether a run was trained on code."""
-    from flexmdm.training.config import RUN_FILE, RunConfig
+    """Whether a run, or a model that was saved alone, was trained on code."""
+    import json
 
-    return run is not None and (Path(run) / RUN_FILE).is_file() and RunConfig.read(Path(run)).task["name"] == "code"
+    for name in ("config.json", "run.json"):
+        try:
+            return json.loads((Path(run or "") / name).read_text())["task"]["name"] == "code"
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # if it is no run at all, loading it says so
+    return False
 
 
 def _texts(
@@ -143,26 +149,26 @@ def _texts(
     if file is not None and text is not None:
         raise ValueError("give the text as an argument or --file, not both")
     if file is not None:
-        lines = _lines(file.read_bytes(), str(file))
+        lines = _lines(file.read_bytes(), str(file), whole)
     elif text == "-":
-        lines = _lines(sys.stdin.buffer.read(), "standard input")
+        lines = _lines(sys.stdin.buffer.read(), "standard input", whole)
     elif text is not None:
         return run, [text], []
     else:
         raise ValueError('what text? Write it behind the run, as in flexmdm infill runs/mine "The ___ sat"')
     if whole:
-        return run, ["\n".join(lines)], []
+        return run, ["\n".join(lines)], []  # byte for byte
     texts = {f"line {number}": line for number, line in enumerate(lines, 1) if line.strip()}
     if not texts:
         raise ValueError(f"{file or 'standard input'} holds no text: one per line is expected")
     return run, list(texts.values()), list(texts)
 
 
-def _lines(raw: bytes, name: str) -> list[str]:
+def _lines(raw: bytes, name: str, whole: bool) -> list[str]:
     lines = []
     for number, line in enumerate(raw.split(b"\n"), 1):
         try:
-            lines.append(line.removesuffix(b"\r").decode())
+            lines.append((line if whole else line.removesuffix(b"\r")).decode())
         except UnicodeDecodeError as error:
             raise ValueError(f"{name}, line {number} is not UTF-8 ({error}); save it as UTF-8") from error
     return lines

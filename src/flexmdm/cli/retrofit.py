@@ -143,7 +143,7 @@ def retrofit(
 def _defaults(base: str | None, adapters: bool) -> dict[str, Any]:
     """What a run of ours was trained with and on, all weights; for any other base the paper's recipe.
 
-    The rate of a network's own matrices is too high for adapters: the loss of a small one rose again after 500 steps.
+    Muon is for the network's own matrices: adapters get AdamW, at a rate for it.
     """
     from flexmdm.training.config import RUN_FILE, RunConfig
 
@@ -151,8 +151,9 @@ def _defaults(base: str | None, adapters: bool) -> dict[str, Any]:
         return _paper()
     run = RunConfig.read(Path(base)).to_dict()
     task = {key: value for key, value in run["task"].items() if key not in _OF_ONE_RUN}
-    gentle = {"optimizer": "adamw", "learning_rate": 1e-3} if adapters else {}
-    return {"task": task, "recipe": run["recipe"] | gentle, "interpolant": run["interpolant"]}
+    muon = run["recipe"]["optimizer"] == "muon"
+    recipe = run["recipe"] | ({"optimizer": "adamw", "learning_rate": 1e-3} if adapters and muon else {})
+    return {"task": task, "recipe": recipe, "interpolant": run["interpolant"]}
 
 
 _OF_ONE_RUN = ("model", "tokenizer", "vocabulary", "contents", "longest")

@@ -76,5 +76,10 @@ class EMA:
     def load(self, folder: Path) -> None:
         stored = load_file(folder / EMA_FILE)
         self.updates = int(stored.pop(_UPDATES))
+        missing = sorted(self.average.keys() - stored.keys())
+        if missing:
+            raise ValueError(
+                f"{folder} was written for another network: it has no {', '.join(missing[:3])}. Train it anew"
+            )
         for name, value in self.average.items():
             value.copy_(stored[name])
