@@ -25,17 +25,21 @@ def rows(count, seed=0):
     ]
 
 
-def plain_attention(q, k, v):
+def plain_attention(q, k, v, window=None):
     """Softmax attention of one sequence, ``[n, H, E]`` -> ``[n, H * E]``."""
     score = torch.einsum("ihe,jhe->hij", q, k) / math.sqrt(q.shape[-1])
+    if window is not None:
+        place = torch.arange(len(q))
+        score = score.masked_fill((place[:, None] - place).abs() >= window, -math.inf)
     return torch.einsum("hij,jhe->ihe", score.softmax(-1), v).flatten(1)
 
 
-def one_at_a_time(q, k, v, lengths):
-    return torch.cat([plain_attention(*part) for part in zip(*(x.split(lengths) for x in (q, k, v)), strict=True)])
+def one_at_a_time(q, k, v, lengths, window=None):
+    parts = zip(*(x.split(lengths) for x in (q, k, v)), strict=True)
+    return torch.cat([plain_attention(*part, window) for part in parts])
 
 
-def reference_varlen(q, k, v, bounds_q, bounds_k, longest_q, longest_k, *, scale=None):
+def reference_varlen(q, k, v, bounds_q, bounds_k, longest_q, longest_k, *, scale=None, window_size=(-1, -1)):
     """What the kernel for variable lengths promises, and what it asks for."""
     assert bounds_q.dtype == bounds_k.dtype == torch.int32
     assert q.is_contiguous() and k.is_contiguous() and v.is_contiguous()
@@ -45,7 +49,9 @@ def reference_varlen(q, k, v, bounds_q, bounds_k, longest_q, longest_k, *, scale
     out = torch.empty_like(q)
     for queries, keys in zip(pairwise(bounds_q), pairwise(bounds_k), strict=True):
         one = (q[slice(*queries)], k[slice(*keys)], v[slice(*keys)])
-        mixed = F.scaled_dot_product_attention(*(x.transpose(0, 1) for x in one), scale=scale)
+        i, j = torch.arange(len(one[0]))[:, None] + len(one[1]) - len(one[0]), torch.arange(len(one[1]))
+        near = (i - j).abs() <= window_size[0] if window_size[0] >= 0 else None
+        mixed = F.scaled_dot_product_attention(*(x.transpose(0, 1) for x in one), attn_mask=near, scale=scale)
         out[slice(*queries)] = mixed.transpose(0, 1)
     return out
 
@@ -108,13 +114,14 @@ def test_there_are_few_buckets():
 @example([10] * 10 + [0])
 @example([0] + [10] * 10)
 @on_any_lengths
-def test_attention_stays_within_each_sequence(lengths):
+@pytest.mark.parametrize("window", [None, 1, 3])
+def test_attention_stays_within_each_sequence_and_within_its_window(window, lengths):
     layout, qkv = Layout.of(torch.tensor(lengths, dtype=torch.int64)), rows(sum(lengths))
-    out = attend(*qkv, layout)
+    out = attend(*qkv, layout, window=window)
     assert out.shape == (sum(lengths), HEADS * WIDTH)
     if not sum(lengths):
         return
-    expected = one_at_a_time(*qkv, lengths)
+    expected = one_at_a_time(*qkv, lengths, window)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
     direction = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view_as(out)
     gradients, truth = (torch.autograd.grad((x * direction).sum(), qkv) for x in (out, expected))
@@ -124,29 +131,33 @@ def test_attention_stays_within_each_sequence(lengths):
 @given(lengths_of_any_kind)
 @example([])
 @on_any_lengths
-def test_the_kernel_for_variable_lengths_is_asked_for_the_same(lengths):
+@pytest.mark.parametrize("window", [None, 3])
+def test_the_kernel_for_variable_lengths_is_asked_for_the_same(window, lengths):
     lengths, qkv = torch.tensor(lengths, dtype=torch.int64), rows(sum(lengths))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("torch.nn.attention.varlen.varlen_attn", reference_varlen)
         layout = Layout.of(lengths, varlen=True)
         assert layout.buckets is None
-        torch.testing.assert_close(attend(*qkv, layout), attend(*qkv, Layout.of(lengths)), rtol=0, atol=1e-12)
+        by_kernel, by_buckets = (attend(*qkv, x, window=window) for x in (layout, Layout.of(lengths)))
+        torch.testing.assert_close(by_kernel, by_buckets, rtol=0, atol=1e-12)
 
 
 @given(lengths_of_any_kind)
 @example([0, 3, 0, 7, 3])
 @on_any_lengths
-def test_an_onlooker_sees_all_and_is_seen_by_itself_alone(lengths):
+@pytest.mark.parametrize("window", [None, 3])
+def test_an_onlooker_sees_all_in_its_window_and_is_seen_by_itself_alone(window, lengths):
     lengths = torch.tensor(lengths, dtype=torch.int64) + 1
     q, k, v = rows(int(lengths.sum()))
     layout = Layout.of(lengths, onlooker=True)
-    last, mixed = layout.is_last, attend(q, k, v, layout)
-    undisturbed = attend(*(x[~last] for x in (q, k, v)), Layout.of(lengths - 1))
+    last, mixed = layout.is_last, attend(q, k, v, layout, window=window)
+    undisturbed = attend(*(x[~last] for x in (q, k, v)), Layout.of(lengths - 1), window=window)
     torch.testing.assert_close(mixed[~last], undisturbed, rtol=0, atol=1e-12)
-    torch.testing.assert_close(mixed[last], attend(q, k, v, Layout.of(lengths))[last], rtol=0, atol=1e-12)
+    all_seen = attend(q, k, v, Layout.of(lengths), window=window)
+    torch.testing.assert_close(mixed[last], all_seen[last], rtol=0, atol=1e-12)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("torch.nn.attention.varlen.varlen_attn", reference_varlen)
-        by_kernel = attend(q, k, v, Layout.of(lengths, varlen=True, onlooker=True))
+        by_kernel = attend(q, k, v, Layout.of(lengths, varlen=True, onlooker=True), window=window)
     torch.testing.assert_close(by_kernel, mixed, rtol=0, atol=1e-12)
 
 

@@ -5,7 +5,16 @@ import shutil
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    LlamaConfig,
+    ModernBertConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
 
 from flexmdm.backbones import llada
 from flexmdm.backbones.bases import load_base, retrofit, untrained
@@ -290,6 +299,51 @@ def test_dream_is_qwen_with_its_rows_shifted(tmp_path, randomised):
     base = load_base(tmp_path)
     assert base.anatomy.shifted and base.mask_id == MASK and base.encoder.model_type == "qwen2"
     assert retrofit(tmp_path).network.shifted
+
+
+MODERN = ModernBertConfig(
+    vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4,
+    global_attn_every_n_layers=3, local_attention=4, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1,
+    sep_token_id=2,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def modern_bert(tmp_path_factory, randomised):
+    """An encoder with windows and rotations that differ between layers, a layer before its head, and tied tables."""
+    folder = tmp_path_factory.mktemp("modern-bert")
+    randomised(AutoModelForMaskedLM.from_config(MODERN)).save_pretrained(folder)
+    tokenizer = Tokenizer(WordLevel({"a": 0, "[UNK]": 1, "[MASK]": MASK}, unk_token="[UNK]"))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, mask_token="[MASK]").save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("lora", [None, LORA])
+def test_modern_bert_is_predicted_as_by_itself(modern_bert, lora):
+    """Against its own forward on one sequence at a time; some are longer than its window."""
+    theirs = AutoModelForMaskedLM.from_pretrained(modern_bert, attn_implementation="eager").double().eval()
+    expected = [
+        theirs(torch.tensor([tokens])).logits[0, torch.tensor(tokens) == MASK] for tokens in SEQUENCES if tokens
+    ]
+    for insertions in (False, True):
+        model = retrofit(modern_bert, insertions=insertions, lora=lora).double().eval()
+        assert model.config.mask_id == MASK, "as its tokenizer says"
+        torch.testing.assert_close(told(model)[0], torch.cat(expected), rtol=0, atol=1e-6)
+
+
+def test_modern_bert_is_saved_loaded_and_merged(modern_bert, tmp_path):
+    model = retrofit(modern_bert, lora=LORA).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.requires_grad:
+                p.add_(0.1)
+    expected = told(model)
+    model.save_pretrained(tmp_path / "adapters")
+    again = RetrofitModel.from_pretrained(tmp_path / "adapters")
+    torch.testing.assert_close(told(again), expected, rtol=0, atol=0)
+    again.merged().save_pretrained(tmp_path / "merged")
+    alone = RetrofitModel.from_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(told(alone), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_body_that_is_not_as_described_is_refused():

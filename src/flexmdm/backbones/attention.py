@@ -128,29 +128,54 @@ def _runs(descending: list[int]) -> list[slice]:
     return [*runs, slice(start, len(descending))] if descending else []
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float | None = None) -> Tensor:
-    """Bidirectional attention within each sequence: three times ``[R, H, E]`` -> ``[R, H * E]``."""
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float | None = None, window: int | None = None
+) -> Tensor:
+    """Bidirectional attention within each sequence: three times ``[R, H, E]`` -> ``[R, H * E]``.
+
+    With a ``window`` a row sees only those that are fewer steps away.
+    """
+    if window is not None and window >= layout.longest:
+        window = None
     if layout.buckets is None:
-        return _attend_varlen(q, k, v, layout, scale)
+        return _attend_varlen(q, k, v, layout, scale, window)
     parts = []
     for bucket in layout.buckets:
         b, w = bucket.shape
         gathered = (x.index_select(0, bucket.rows).view(b, w, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
-        mixed = F.scaled_dot_product_attention(*gathered, attn_mask=bucket.keys, scale=scale)  # [b, H, w, E]
+        keys = bucket.keys if window is None else _near(bucket, window)
+        mixed = F.scaled_dot_product_attention(*gathered, attn_mask=keys, scale=scale)  # [b, H, w, E]
         parts.append(mixed.transpose(1, 2).reshape(b * w, -1))
     return torch.cat(parts).index_select(0, layout.back) if parts else v.flatten(1)
 
 
-def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float | None) -> Tensor:
+def _near(bucket: Bucket, window: int) -> Tensor:
+    """``[1 or b, 1, w, w]`` bool: what each place sees within a window; padding sees itself, lest it see nothing."""
+    place = torch.arange(bucket.shape[1], device=bucket.rows.device)
+    distance = (place[:, None] - place).abs()
+    near = (distance < window)[None, None]
+    return near if bucket.keys is None else near & bucket.keys | (distance == 0)
+
+
+def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float | None, window: int | None) -> Tensor:
     """FlashAttention over packed sequences: CUDA, half precision."""
     from torch.nn.attention.varlen import varlen_attn
+
+    reach = (-1, -1) if window is None else (window - 1, window - 1)
 
     def mix(q: Tensor, keys: Tensor | slice, per_query: Tensor, per_key: Tensor) -> Tensor:
         if not len(q):
             return q.flatten(1)
         bounds = [F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32) for lengths in (per_query, per_key)]
         mixed = varlen_attn(
-            q, k[keys].contiguous(), v[keys].contiguous(), *bounds, layout.longest, layout.longest, scale=scale
+            q,
+            k[keys].contiguous(),
+            v[keys].contiguous(),
+            *bounds,
+            layout.longest,
+            layout.longest,
+            scale=scale,
+            window_size=reach,  # counted from the end of both, so that a lone last row looks back
         )
         return cast(Tensor, mixed).flatten(1)
 

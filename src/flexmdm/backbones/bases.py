@@ -11,10 +11,10 @@ import psutil
 import torch
 from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM, PretrainedConfig, Qwen2ForCausalLM
+from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM, PretrainedConfig, Qwen2ForCausalLM
 
 from flexmdm.backbones import llada
-from flexmdm.backbones.encoder import Anatomy, Parts
+from flexmdm.backbones.encoder import MODERN_BERT, Anatomy, Parts, body_class
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
 from flexmdm.backbones.retrofit import RetrofitConfig, RetrofitModel, digest_of
 
@@ -57,7 +57,6 @@ def load_base(
     stored = check_base(place, mask_id, four_bit)
     if stored.get("model_type") == RetrofitConfig.model_type:
         return base_of(RetrofitModel.from_pretrained(place, dtype=dtype).merged())
-    mask = stored["mask_token_id"] if mask_id is None else mask_id
     _check_room(place, dtype, four_bit)
     if four_bit:
         options["quantization_config"] = _four_bits()
@@ -65,7 +64,8 @@ def load_base(
         options["config"] = encoder_config_of(stored)
     if stored.get("model_type") == llada.MODEL_TYPE:
         options["key_mapping"] = llada.KEY_MAPPING
-    body: Any = _BODIES.get(str(stored.get("model_type")), AutoModelForCausalLM)
+    kind = str(stored.get("model_type"))
+    body: Any = _BODIES.get(kind) or body_class(kind)
     try:
         model, info = body.from_pretrained(place, dtype=dtype or "auto", output_loading_info=True, **options)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
@@ -78,16 +78,31 @@ def load_base(
         raise ValueError(
             f"{place} does not fit on the devices of its device_map: weights on disk cannot be retrofitted"
         )
-    anatomy = anatomy or Anatomy(shifted=stored.get("model_type") == _DREAM)
+    anatomy = anatomy or anatomy_of(stored)
     if model.config.tie_word_embeddings:  # adapters on the head must not change what is read
         head = model.get_submodule(anatomy.head)
         head.weight = nn.Parameter(head.get_parameter("weight").detach().clone())
         model.config.tie_word_embeddings = False
-    return Base(Parts.of(model, anatomy), model.config, anatomy, mask)
+    return Base(Parts.of(model, anatomy), model.config, anatomy, stored["mask_token_id"])
 
 
 _DREAM = "Dream"  # Qwen2 with bidirectional attention
 _BODIES = {llada.MODEL_TYPE: LlamaForCausalLM, _DREAM: Qwen2ForCausalLM}
+
+
+def anatomy_of(stored: dict[str, Any]) -> Anatomy:
+    """Where the parts are in a model of which config.json says this, as far as we know: else as in Llama."""
+    return {_DREAM: Anatomy(shifted=True), "modernbert": MODERN_BERT}.get(str(stored.get("model_type")), Anatomy())
+
+
+def _mask_of(place: str | Path, stored: dict[str, Any]) -> int | None:
+    """The mask token by the configuration, or by the tokenizer beside it."""
+    if stored.get("mask_token_id") is not None:
+        return stored["mask_token_id"]
+    try:
+        return AutoTokenizer.from_pretrained(place).mask_token_id
+    except Exception:  # there is none, in any of many ways
+        return None
 
 
 def base_of(model: RetrofitModel) -> Base:
@@ -234,7 +249,7 @@ def stored_config(place: str | Path) -> dict[str, Any]:
 
 
 def check_base(place: str | Path, mask_id: int | None = None, four_bit: bool = False) -> dict[str, Any]:
-    """Say what can be said against a base before anything is loaded or prepared; gives what config.json says."""
+    """Say what speaks against a base before anything is loaded or prepared; gives its config.json, with its mask."""
     stored = stored_config(place)
     if Path(place).is_dir() and not any(Path(place).glob("*.safetensors")):
         raise ValueError(f"{place} has no weights (*.safetensors): train it first, or fetch them again")
@@ -242,7 +257,7 @@ def check_base(place: str | Path, mask_id: int | None = None, four_bit: bool = F
         _four_bits()
     if stored.get("model_type") in (FlexMDMConfig.model_type, RetrofitConfig.model_type):
         return stored
-    mask = stored.get("mask_token_id") if mask_id is None else mask_id
+    mask = _mask_of(place, stored) if mask_id is None else mask_id
     size = encoder_config_of(stored).vocab_size
     if mask is None:
         raise ValueError(f"{place} does not say which token is its mask: give its number (--mask-id)")
@@ -250,7 +265,7 @@ def check_base(place: str | Path, mask_id: int | None = None, four_bit: bool = F
         raise ValueError(
             f"the mask token {mask} of {place} is outside its vocabulary of {size}: give another (--mask-id)"
         )
-    return stored
+    return {**stored, "mask_token_id": mask}
 
 
 def _check_whole(place: str | Path, info: dict[str, Any]) -> None:

@@ -7,11 +7,13 @@ block: nothing is hooked, so gradient checkpointing, compilation and sharding se
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import AttentionInterface, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from flexmdm.backbones.attention import Layout, attend
 
@@ -25,7 +27,7 @@ def _attend_packed(
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     if k.shape[1] != q.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
-    return attend(q, k, v, more["layout"], scaling).view(1, *q.shape), None
+    return attend(q, k, v, more["layout"], scaling, more.get("sliding_window")).view(1, *q.shape), None
 
 
 AttentionInterface.register(_PACKED, _attend_packed)
@@ -36,10 +38,12 @@ class Anatomy:
     """Where the parts of a transformer with norms before its branches are, by the names of its modules.
 
     The names are those of Llama and its relatives (LLaDA as `flexmdm.backbones.llada` loads it, Qwen2, Mistral). To
-    retrofit another one, describe it: its attention must take part in transformers' attention interface.
+    retrofit another one, describe it, as `MODERN_BERT` describes ModernBERT: its attention must take part in
+    transformers' attention interface.
 
     Args:
         embedding, layers, norm, head, rotary: paths in the model.
+        transform: path of what is between the last norm and the head, if anything is.
         attention_norm, attention, feed_norm, feed: paths in a layer.
         queries: names of the linear layers in its attention that get adapters.
         shifted: whether row i speaks of entry i + 1, as in models that were made from autoregressive ones (Dream).
@@ -56,6 +60,7 @@ class Anatomy:
     feed: str = "mlp"
     queries: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     shifted: bool = False
+    transform: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "queries": list(self.queries)}
@@ -66,8 +71,29 @@ class Anatomy:
         return cls(**values)
 
 
+MODERN_BERT = Anatomy(
+    embedding="model.embeddings",
+    norm="model.final_norm",
+    transform="head",
+    head="decoder",
+    attention_norm="attn_norm",
+    attention="attn",
+    feed_norm="mlp_norm",
+    queries=("Wqkv",),
+)
+
+
+def body_class(model_type: str) -> Any:
+    """The class of transformers whose ``from_pretrained`` and ``from_config`` give a model with its head."""
+    return AutoModelForCausalLM if model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES else AutoModelForMaskedLM
+
+
 class Block(nn.Module):
-    """A layer of the pretrained model whose norms are shifted and scaled by the clock."""
+    """A layer of the pretrained model whose norms are shifted and scaled by the clock.
+
+    Attributes:
+        kind: where layers of several kinds have rotations of their own, which kind this is.
+    """
 
     def __init__(self, layer: nn.Module, anatomy: Anatomy) -> None:
         super().__init__()
@@ -75,6 +101,7 @@ class Block(nn.Module):
         self.attention = layer.get_submodule(anatomy.attention)
         self.feed_norm = layer.get_submodule(anatomy.feed_norm)
         self.feed = layer.get_submodule(anatomy.feed)
+        self.kind = getattr(layer, "attention_type", None)
 
     def forward(self, x: Tensor, modulation: Tensor | None, layout: Layout, rotation: tuple[Tensor, Tensor]) -> Tensor:
         """Rows ``[R, D]`` with their shifts and scales ``[R, 2, D]``, which both norms share; ``None``: as it was."""
@@ -101,7 +128,7 @@ class Parts:
 
     embedding: nn.Module
     blocks: nn.ModuleList
-    norm: nn.Module
+    norm: nn.Module  # and all that is between it and the head
     head: nn.Module
     rotary: nn.Module
 
@@ -114,6 +141,8 @@ class Parts:
             named = {
                 name: model.get_submodule(getattr(anatomy, name)) for name in ("embedding", "norm", "head", "rotary")
             }
+            if anatomy.transform is not None:
+                named["norm"] = nn.Sequential(named["norm"], model.get_submodule(anatomy.transform))
         except AttributeError as error:
             raise ValueError(
                 f"{type(model).__name__} is not built as its anatomy says ({error}): describe where its layers and "
@@ -121,3 +150,12 @@ class Parts:
             ) from error
         model.set_attn_implementation(_PACKED)
         return cls(blocks=blocks, **named)
+
+
+def rotations(rotary: nn.Module, blocks: nn.ModuleList, x: Tensor, position: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """cos and sin of the positions ``[R]``, for each block; blocks of one kind share theirs."""
+    if "layer_type" not in inspect.signature(rotary.forward).parameters:
+        return [rotary(x[None], position[None])] * len(blocks)
+    kinds: list[Any] = [block.kind for block in blocks]
+    of_kind = {kind: rotary(x[None], position[None], kind) for kind in set(kinds)}
+    return [of_kind[kind] for kind in kinds]

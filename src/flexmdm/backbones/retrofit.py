@@ -19,11 +19,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoConfig, AutoModel, PretrainedConfig
 
 from flexmdm.backbones.attention import Layout, prefers_varlen
 from flexmdm.backbones.dit import Clock, InsertionHead
-from flexmdm.backbones.encoder import Anatomy, Block, Parts
+from flexmdm.backbones.encoder import Anatomy, Block, Parts, body_class, rotations
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
 
 
@@ -139,8 +139,8 @@ class Retrofit(nn.Module):
             condition = self.clock(alpha)
             groups = [m(condition).to(x.dtype)[layout.sequence].unflatten(1, (2, -1)) for m in self.modulations]
             masked = torch.zeros_like(entries).masked_scatter(entries, masked)
-        rotation = self.rotary(x[None], layout.position[None])
-        for number, block in enumerate(self.blocks):
+        turned = rotations(self.rotary, self.blocks, x, layout.position)
+        for number, (block, rotation) in enumerate(zip(self.blocks, turned, strict=True)):
             modulation = groups[number * len(groups) // len(self.blocks)]
             x = self._run(block, x, modulation, layout, rotation)
         x = self.norm(x).to(tokens.device)
@@ -234,9 +234,8 @@ class RetrofitModel(FlexMDMModel):
 
     def make_network(self, config: Any) -> Retrofit:
         anatomy = Anatomy.from_dict(config.anatomy)
-        parts = self.__dict__.pop("_parts") or Parts.of(
-            AutoModelForCausalLM.from_config(config.encoder_config), anatomy
-        )
+        encoder = config.encoder_config
+        parts = self.__dict__.pop("_parts") or Parts.of(body_class(encoder.model_type).from_config(encoder), anatomy)
         network = Retrofit(
             parts,
             config.hidden_size,

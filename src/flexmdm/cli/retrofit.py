@@ -194,7 +194,12 @@ def _dry_run(run: RunConfig, json: Path | None) -> None:
     mask = run.network.mask_id if run.network.mask_id is not None else stored.get("mask_token_id", 0)
     groups = min(run.network.groups, encoder.num_hidden_layers)
     config = RetrofitConfig(
-        encoder=bases.as_stored(encoder), groups=groups, lora=run.network.lora, base=place, mask_id=mask
+        encoder=bases.as_stored(encoder),
+        anatomy=bases.anatomy_of(stored).to_dict(),
+        groups=groups,
+        lora=run.network.lora,
+        base=place,
+        mask_id=mask,
     )
     model = planning.shape_only(config)
     weights = planning.count_weights(model)
