@@ -54,6 +54,15 @@ def test_infill_fills_the_gap_of_a_program_and_leaves_the_rest(model, programs, 
     assert code == 0 and out.splitlines()[-1].startswith("def f(x): return "), err
 
 
+def test_a_program_that_is_longer_than_the_model_can_see_is_said_to_be(programs, trained, command, tmp_path):
+    run = trained("code", "train", programs, *TINY)
+    program = tmp_path / "long.py"
+    program.write_text("def f(x):\n" + "    x = x + 1\n" * 40 + "    y = ___\n    return y\n")
+    out, err, code = command("infill", run, "--file", program, "--steps", 4)
+    assert code == 0 and "around the gap it saw the nearest" in " ".join(err.split()), err
+    assert out.count("x = x + 1") == 40
+
+
 def test_what_a_run_on_code_cannot_fill_is_said(programs, trained, command):
     run = trained("code", "train", programs, *TINY)
     for arguments, message in [

@@ -100,7 +100,8 @@ def _mask_of(place: str | Path, stored: dict[str, Any]) -> int | None:
     if stored.get("mask_token_id") is not None:
         return stored["mask_token_id"]
     try:
-        return AutoTokenizer.from_pretrained(place).mask_token_id
+        tokenizer: Any = AutoTokenizer.from_pretrained(place)
+        return tokenizer.mask_token_id
     except Exception:  # there is none, in any of many ways
         return None
 

@@ -70,6 +70,15 @@ def load_named(folder: Path | None, pretrained: str | None, device: str | None =
     return load(PRETRAINED / pretrained, device)
 
 
+def load_as(kind: type, what: str, run: str | Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
+    """A run by its folder, or weights of the package by their name; its task must be of a ``kind``, called ``what``."""
+    bundled = not Path(run).exists() and (PRETRAINED / str(run)).is_dir()
+    task, model = load(PRETRAINED / str(run) if bundled else Path(run), device)
+    if not isinstance(task, kind):
+        raise ValueError(f"{run} was trained on the task {task.name}, not on {what}")
+    return task, model
+
+
 def quiet_transformers() -> None:
     """No bars and no advice from the libraries: a run has its own."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -53,13 +53,10 @@ class CodePipeline:
 
     @classmethod
     def from_pretrained(cls, run: str | Path, device: str | None = None) -> CodePipeline:
-        """The folder of a run."""
-        from flexmdm.training.loading import load
+        """The folder of a run, or the name of weights that come with the package."""
+        from flexmdm.training.loading import load_as
 
-        task, model = load(Path(run), device)
-        if not isinstance(task, CodeTask):
-            raise ValueError(f"{run} was trained on the task {task.name}, not on gaps in functions (code)")
-        return cls(task, model)
+        return cls(*load_as(CodeTask, "gaps in functions (code)", run, device))
 
     def fill(
         self,

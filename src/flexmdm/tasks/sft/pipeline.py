@@ -53,13 +53,10 @@ class SFTPipeline:
 
     @classmethod
     def from_pretrained(cls, run: str | Path, device: str | None = None) -> SFTPipeline:
-        """The folder of a run."""
-        from flexmdm.training.loading import load
+        """The folder of a run, or the name of weights that come with the package."""
+        from flexmdm.training.loading import load_as
 
-        task, model = load(Path(run), device)
-        if not isinstance(task, SFTTask):
-            raise ValueError(f"{run} was trained on the task {task.name}, not on prompts and answers (sft)")
-        return cls(task, model)
+        return cls(*load_as(SFTTask, "prompts and answers (sft)", run, device))
 
     def answer(self, question: Question | Sequence[Question], num: int = 1, **options: Any) -> Any:
         """A string for a question (a text, or the messages of a conversation), a list for several or ``num`` > 1."""

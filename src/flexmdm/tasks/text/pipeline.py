@@ -58,13 +58,9 @@ class TextPipeline:
     @classmethod
     def from_pretrained(cls, run: str | Path, device: str | None = None) -> TextPipeline:
         """The folder of a run, or the name of weights that come with the package (such as ``text``)."""
-        from flexmdm.training.loading import PRETRAINED, load, load_named
+        from flexmdm.training.loading import load_as
 
-        bundled = not Path(run).exists() and (PRETRAINED / str(run)).is_dir()
-        task, model = load_named(None, str(run), device) if bundled else load(Path(run), device)
-        if not isinstance(task, TextTask):
-            raise ValueError(f"{run} was trained on the task {task.name}, not on text")
-        return cls(task, model)
+        return cls(*load_as(TextTask, "text", run, device))
 
     def sample(self, num: int = 1, **options: Any) -> list[str]:
         """``num`` sequences from nothing."""
