@@ -181,8 +181,8 @@ def test_no_model_and_too_little_memory_are_said(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="there is no pretrained model"):
         load_base(tmp_path / "nowhere")
     folder = written(tmp_path)
-    monkeypatch.setattr("flexmdm.backbones.bases.free_memory", lambda: 1000)
-    with pytest.raises(ValueError, match=r"need about .* GB and .* GB are free: load them in bfloat16"):
+    monkeypatch.setattr("flexmdm.backbones.bases.free_memory", lambda *_: 1000)
+    with pytest.raises(ValueError, match=r"need about .* GB and .* GB are free where they are to be loaded: load them in bfloat16"):
         load_base(folder)
 
 

@@ -10,8 +10,10 @@ from tokenizers.models import WordLevel
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
+    GraniteConfig,
     LlamaConfig,
     ModernBertConfig,
+    Phi3Config,
     PreTrainedTokenizerFast,
     Qwen2Config,
 )
@@ -230,6 +232,52 @@ def test_other_adapters_than_it_has_are_refused(stirred, tmp_path):
         retrofit(tmp_path, lora={**LORA, "rank": 2})
 
 
+@pytest.mark.parametrize("lora", [None, LORA])
+def test_adapters_on_a_run_come_back_as_they_were_trained(base, tmp_path, lora, monkeypatch):
+    """Whatever precision the run was trained in, with or without adapters of its own."""
+    mdm = retrofit(base, insertions=False, lora=lora)
+    with torch.no_grad():
+        for p in mdm.parameters():
+            p.add_(0.01 if p.requires_grad else 0.0)
+    mdm.save_pretrained(tmp_path / "mdm")
+    model = retrofit(tmp_path / "mdm", lora=LORA, dtype=torch.bfloat16).eval()
+    assert model.network.norm.weight.dtype == torch.bfloat16
+    model.save_pretrained(tmp_path / "flexmdm")
+    again = RetrofitModel.from_pretrained(tmp_path / "flexmdm")
+    for mine, theirs in zip(told(model), told(again), strict=True):
+        assert torch.equal(mine, theirs)
+    with pytest.raises(ValueError, match="only a pretrained model can be loaded in 4 bits"):
+        retrofit(tmp_path / "mdm", lora=LORA, four_bit=True)
+
+
+def test_a_run_that_gets_adapters_keeps_its_groups(base, tmp_path):
+    retrofit(base, groups=2).save_pretrained(tmp_path)
+    assert retrofit(tmp_path, lora=LORA).config.groups == 2
+
+
+def test_a_base_of_which_one_matrix_has_changed_is_another(stirred, base, tmp_path, randomised):
+    model = stirred(lora=LORA)
+    model.save_pretrained(tmp_path / "adapter")
+    changed = retrofit(base, insertions=False)
+    with torch.no_grad():
+        changed.network.blocks[2].attention.q_proj.weight.add_(0.01)
+    llada.export(changed.network, BODY, MASK, tmp_path / "changed")
+    with pytest.raises(ValueError, match="an adapter fits only its own base"):
+        RetrofitModel.from_pretrained(tmp_path / "adapter", base=str(tmp_path / "changed"))
+    with pytest.raises(ValueError, match="put those back, or begin a new run"):
+        retrofit(tmp_path / "changed", lora=LORA).check_checkpoint(tmp_path / "adapter")
+
+
+def test_adapters_on_weights_in_4_bits_are_merged_into_those_in_16(base, tmp_path, monkeypatch):
+    """The quantised weights themselves need a GPU: here they only pretend to be."""
+    model = retrofit(base, lora=LORA, dtype=torch.bfloat16).eval()
+    monkeypatch.setattr(Retrofit, "quantised", property(lambda network: network is model.network))
+    expected = told(model)
+    merged = model.merged()
+    assert merged is not model and merged.config.lora is None
+    torch.testing.assert_close(told(merged), expected, rtol=0, atol=0.1)
+
+
 def test_the_base_is_found_from_anywhere_and_can_move(stirred, base, tmp_path, monkeypatch):
     monkeypatch.chdir(base.parent)
     model = retrofit(base.name, lora=LORA, mask_id=MASK)
@@ -344,6 +392,24 @@ def test_modern_bert_is_saved_loaded_and_merged(modern_bert, tmp_path):
     again.merged().save_pretrained(tmp_path / "merged")
     alone = RetrofitModel.from_pretrained(tmp_path / "merged")
     torch.testing.assert_close(told(alone), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_body_that_does_more_than_its_parts_is_refused(tmp_path):
+    """Granite has Llama's modules, and multiplies what is between them."""
+    config = GraniteConfig(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                           num_attention_heads=4, num_key_value_heads=4, residual_multiplier=0.5)  # fmt: skip
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="this architecture cannot be retrofitted"):
+        load_base(tmp_path, mask_id=MASK)
+
+
+def test_a_body_whose_attention_would_get_no_adapter_is_refused(tmp_path):
+    config = Phi3Config(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                        num_attention_heads=4, pad_token_id=0, bos_token_id=1, eos_token_id=2)  # fmt: skip
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    assert retrofit(tmp_path, mask_id=MASK).config.mask_id == MASK
+    with pytest.raises(ValueError, match="has no q_proj, k_proj, v_proj to adapt"):
+        retrofit(tmp_path, mask_id=MASK, lora=LORA)
 
 
 def test_a_body_that_is_not_as_described_is_refused():

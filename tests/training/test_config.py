@@ -1,5 +1,6 @@
 """A run is what its run.json says, and nothing else gets in."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +70,34 @@ def test_a_recipe_that_cannot_be_followed_is_refused_by_name(changes):
         Recipe(**changes)
 
 
+@pytest.mark.parametrize(
+    ("part", "values", "message"),
+    [
+        ("recipe", {"learning_rate": "fast"}, "recipe.learning_rate must be a number, got 'fast'"),
+        ("recipe", {"warmup": 1.5}, "recipe.warmup must be a whole number, got 1.5"),
+        ("recipe", {"compile": "no"}, "recipe.compile must be true or false, got 'no'"),
+        ("recipe", {"keep": True}, "recipe.keep must be a whole number, got True"),
+        ("network", {"architecture": 3}, "network.architecture must be a text, got 3"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_name(part, values, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        RunConfig.from_dict({"task": {}, part: values})
+    RunConfig.from_dict({"task": {}, "recipe": {"learning_rate": 1}})  # a whole number will do
+
+
+def test_weights_in_4_bits_are_not_cut_up():
+    with pytest.raises(ValueError, match="leave out --shard"):
+        RunConfig({}, Network(base="x", lora_rank=2, base_dtype="4-bit"), Recipe(shard=True))
+
+
+def test_how_a_step_is_shared_out_may_change_if_it_has_as_many_sequences(tiny):
+    config = tiny(batch_size=8)
+    shares = [{"batch_size": 4, "accumulation": 2}, {"batch_size": 2, "processes": 4}]
+    assert all(config.differences(tiny(**some)) == [] for some in shares)
+    assert "recipe.accumulation" in "; ".join(config.differences(tiny(batch_size=8, accumulation=2)))
+
+
 def test_unknown_keys_are_named_with_those_that_are_known():
     with pytest.raises(ValueError, match="recipe has no learnig_rate; it knows .*learning_rate"):
         RunConfig.from_dict({"task": {}, "recipe": {"learnig_rate": 1.0}})
@@ -122,3 +151,22 @@ def test_a_config_file_with_a_mistake_is_named(text, words, tmp_path):
 
 def test_what_is_none_overrides_nothing():
     assert override(Recipe(), {"steps": None, "seed": 4}) == Recipe(seed=4)
+
+
+# The configurations of the paper --------------------------------------------------------------------------------------
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.mark.parametrize(("name", "devices"), [("llada8b.toml", 16), ("llada8b-24gb.toml", 1), ("gsm8k.toml", 1)])
+def test_the_8b_configurations_are_those_of_the_appendix(name, devices):
+    stored = read_config_file(CONFIGS / name)
+    run = RunConfig.from_dict({"task": {}, **stored})
+    assert run.network.lora == {"rank": 128, "alpha": 128, "dropout": 0.1} and run.network.groups == 4
+    recipe = run.recipe
+    assert (recipe.optimizer, recipe.learning_rate, recipe.weight_decay) == ("adamw", 1e-4, 0.1)
+    assert recipe.schedule == "restarts" and recipe.sequences * devices == 64
+    if name != "gsm8k.toml":
+        assert recipe.steps == 200_000 and stored["task"]["balanced"] and len(stored["task"]["data"]) == 2
+    else:
+        assert recipe.steps == pytest.approx(1000 * 7473 / 64, rel=0.01)  # epochs of pairs

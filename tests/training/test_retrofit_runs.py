@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -63,6 +64,30 @@ def test_only_what_was_trained_is_saved_and_the_run_goes_on_and_loads(
     assert torch.equal(whole.network.norm.weight, before.norm.weight)  # nothing of the base has moved
     _, model = load(tmp_path / "whole")
     assert same(weights(whole), weights(model))
+
+
+def test_a_run_does_not_go_on_over_another_base(retrofitted, base, tmp_path, console):
+    place = shutil.copytree(base, tmp_path / "base")
+    config = retrofitted({"base": str(place)}, steps=2)
+    train(config, tmp_path / "run", device="cpu", console=console)
+    shutil.rmtree(place)
+    torch.manual_seed(1)
+    tokens = MazeTask(size=7).vocab_size
+    body = llada.shape(tokens + 2, hidden=16, layers=2, heads=2)
+    other = bases.untrained(body, mask_id=tokens + 1, insertions=False, groups=2)
+    llada.export(other.network, body, tokens + 1, place)
+    longer = replace(config, recipe=replace(config.recipe, steps=3))
+    with pytest.raises(ValueError, match="was trained on top of other weights"):
+        train(longer, tmp_path / "run", resume=True, device="cpu", console=console)
+
+
+def test_all_weights_are_not_trained_under_adapters(retrofitted, tmp_path, console):
+    train(retrofitted(steps=1), tmp_path / "run", device="cpu", console=console)
+    run = {"base": str(tmp_path / "run"), "lora_alpha": None}
+    _, going_on = build(retrofitted({**run, "lora_rank": None}))
+    assert going_on.config.lora["rank"] == LORA["lora_rank"]
+    with pytest.raises(ValueError, match="has adapters: go on with these"):
+        build(retrofitted({**run, "lora_rank": 0}))
 
 
 def test_the_learning_rate_falls_to_zero_as_often_as_the_schedule_restarts(retrofitted, tmp_path, console):
@@ -146,7 +171,7 @@ for shard in (False, True):
 def test_two_processes_train_what_one_does_copied_and_sharded(retrofitted, tmp_path, dtype):
     """To 1e-3 of the loss: sums are taken in another order, and Adam divides by them."""
     network = {"base_dtype": dtype}
-    config = retrofitted(network, steps=4, eval_every=2, gradient_checkpointing=True)
+    config = retrofitted(network, steps=4, eval_every=1, gradient_checkpointing=True)
     script = tmp_path / "each.py"
     script.write_text(EACH_PROCESS)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -159,7 +184,7 @@ def test_two_processes_train_what_one_does_copied_and_sharded(retrofitted, tmp_p
             both.terminate()  # if it hangs: torchrun ends its processes
     assert both.returncode == 0, errors
 
-    train(retrofitted(network, steps=4, eval_every=2, accumulation=2), tmp_path / "one", device="cpu")
+    train(retrofitted(network, steps=4, eval_every=1, accumulation=2), tmp_path / "one", device="cpu")
     expected = read_log(tmp_path / "one" / "log.jsonl")
     _, alone = load(tmp_path / "one")
     for name in ("copied", "sharded"):

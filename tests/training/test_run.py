@@ -199,6 +199,19 @@ def test_the_same_task_in_fewer_words_is_the_same_run(copy, tiny):
     train(replace(config, task=words), copy, resume=True, device="cpu")
 
 
+def test_another_number_of_sequences_in_a_step_is_refused(copy, tiny):
+    config = tiny(steps=8, batch_size=5)
+    with pytest.raises(ValueError, match="a step of .* has 8 sequences, and here it would have 5"):
+        train(config, copy, resume=True, device="cpu")
+    train(tiny(steps=7, batch_size=4, accumulation=2), copy, resume=True, device="cpu")  # as many in smaller pieces
+
+
+def test_a_learning_rate_that_would_rise_again_is_said_to(tiny, tmp_path, console):
+    train(tiny(steps=2, schedule="trapezoid"), tmp_path / "run", device="cpu", console=console)
+    train(tiny(steps=4, schedule="trapezoid"), tmp_path / "run", resume=True, device="cpu", console=console)
+    assert "with 4 steps it goes up again" in console.file.getvalue()
+
+
 def test_fewer_steps_than_were_taken_are_refused(copy, tiny):
     before = everything_in(copy)
     with pytest.raises(ValueError, match="at step 6 already"):
@@ -373,6 +386,23 @@ def test_an_unfinished_run_gives_the_average_of_its_latest_whole_checkpoint(copy
     assert not same(weights(model), load_file(copy / "checkpoint-4" / "model.safetensors"))
 
 
+def test_a_run_that_ended_and_goes_on_gives_its_latest_checkpoint(copy, tiny, weights, same):
+    """Its weights are those of its end until it ends again."""
+    ended = (copy / "config.json").read_bytes(), (copy / "model.safetensors").read_bytes()
+    longer = train(tiny(steps=8), copy, resume=True, device="cpu")
+    (copy / "config.json").write_bytes(ended[0])
+    (copy / "model.safetensors").write_bytes(ended[1])  # as if it had been interrupted behind its last checkpoint
+    with pytest.warns(UserWarning, match="this is its checkpoint-8"):
+        _, model = load(copy)
+    assert same(weights(model), weights(longer))
+
+
+def test_damaged_weights_are_said_to_be(copy):
+    shorten(copy / "model.safetensors")
+    with pytest.raises(ValueError, match="are damaged"):
+        load(copy)
+
+
 def test_what_cannot_be_loaded_is_refused_with_a_reason(copy, tmp_path, tiny):
     with pytest.raises(ValueError, match="is not a run"):
         load(tmp_path / "missing")
@@ -457,7 +487,7 @@ torch.save(model.state_dict(), folder / f"of-{os.environ['RANK']}.pt")
 
 
 @pytest.mark.slow
-def test_two_processes_train_what_one_does_with_twice_the_passes(tiny, tmp_path, same):
+def test_two_processes_train_what_one_does_with_twice_the_passes(tiny, tmp_path, same, console):
     config = tiny(steps=3, batch_size=8, dropout=0.0, eval_every=3)
     script = tmp_path / "each.py"
     script.write_text(EACH_PROCESS)
@@ -485,3 +515,10 @@ def test_two_processes_train_what_one_does_with_twice_the_passes(tiny, tmp_path,
     last = tmp_path / "two" / "checkpoint-3"
     assert fault(last) is None
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(json.loads((last / SEAL).read_text()))
+
+    stored = RunConfig.read(tmp_path / "two")
+    assert stored.recipe.processes == 2 and stored.recipe.sequences == 16
+    more = replace(stored, recipe=replace(stored.recipe, steps=4))
+    train(more, tmp_path / "two", resume=True, device="cpu", console=console)  # in one process
+    assert "2 processes then, 1 now: 2 passes per step" in console.file.getvalue()
+    assert read_log(tmp_path / "two" / "log.jsonl")[-1]["sequences"] == 64

@@ -10,13 +10,14 @@ from typing import Any
 import psutil
 import torch
 from safetensors import SafetensorError
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM, PretrainedConfig, Qwen2ForCausalLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from flexmdm.backbones import llada
 from flexmdm.backbones.encoder import MODERN_BERT, Anatomy, Parts, body_class
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
-from flexmdm.backbones.retrofit import RetrofitConfig, RetrofitModel, digest_of
+from flexmdm.backbones.retrofit import Retrofit, RetrofitConfig, RetrofitModel, digest_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +57,8 @@ def load_base(
     """
     stored = check_base(place, mask_id, four_bit)
     if stored.get("model_type") == RetrofitConfig.model_type:
-        return base_of(RetrofitModel.from_pretrained(place, dtype=dtype).merged())
-    _check_room(place, dtype, four_bit)
+        return base_of(RetrofitModel.from_pretrained(place, **options).merged(), dtype)
+    _check_room(place, stored, dtype, four_bit, options.get("device_map"))
     if four_bit:
         options["quantization_config"] = _four_bits()
     if stored.get("model_type") in (llada.MODEL_TYPE, _DREAM):
@@ -68,6 +69,8 @@ def load_base(
     body: Any = _BODIES.get(kind) or body_class(kind)
     try:
         model, info = body.from_pretrained(place, dtype=dtype or "auto", output_loading_info=True, **options)
+    except torch.OutOfMemoryError as error:
+        raise ValueError(_too_large(place, "more than there is", free_memory(options.get("device_map")))) from error
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise ValueError(
             f"{place} cannot be loaded: {str(error).strip().splitlines()[0]} (if a file is damaged or missing, "
@@ -83,7 +86,11 @@ def load_base(
         head = model.get_submodule(anatomy.head)
         head.weight = nn.Parameter(head.get_parameter("weight").detach().clone())
         model.config.tie_word_embeddings = False
-    return Base(Parts.of(model, anatomy), model.config, anatomy, stored["mask_token_id"])
+    mask = stored["mask_token_id"]
+    expected = _own_words(model, mask)
+    parts = Parts.of(model, anatomy)
+    _check_assembled(place, Retrofit(parts, 1, model.config.vocab_size, mask, False, shifted=anatomy.shifted), expected)
+    return Base(parts, model.config, anatomy, mask)
 
 
 _DREAM = "Dream"  # Qwen2 with bidirectional attention
@@ -106,10 +113,48 @@ def _mask_of(place: str | Path, stored: dict[str, Any]) -> int | None:
         return None
 
 
-def base_of(model: RetrofitModel) -> Base:
-    """What one of our own models without adapters was built on."""
+_TRIED = 8  # tokens
+
+
+def _trial(mask: int, vocab_size: int, device: torch.device) -> Tensor:
+    """``[_TRIED]``: some tokens, every other one a mask."""
+    place = torch.arange(_TRIED, device=device)
+    return (place % vocab_size).where(place % 2 == 0, mask)
+
+
+@torch.no_grad()
+def _own_words(model: Any, mask: int) -> Tensor:
+    """What a pretrained model itself says of a few tokens that see each other, ``[_TRIED, V]``."""
+    device = model.get_input_embeddings().weight.device
+    causal = type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    everything = torch.ones(1, 1, _TRIED, _TRIED, dtype=torch.bool, device=device) if causal else None
+    return model.eval()(_trial(mask, model.config.vocab_size, device)[None], attention_mask=everything).logits[0]
+
+
+@torch.no_grad()
+def _check_assembled(place: str | Path, network: Retrofit, expected: Tensor) -> None:
+    """Say so if its parts put together again do not say what it said: then it has parts that we do not know of."""
+    tokens = _trial(network.vocab_size, network.vocab_size, expected.device)
+    nothing = torch.zeros(_TRIED + 1, device=tokens.device)
+    said, _ = network.eval()(tokens, nothing[:1].long() + _TRIED, nothing[1:].bool(), nothing.bool(), nothing[:1])
+    rows = (tokens == network.vocab_size).nonzero().flatten() - int(network.shifted)
+    if float((said - expected[rows]).abs().max()) > _ROUNDING * float(expected.abs().max()):
+        raise ValueError(
+            f"{place} does more than its attention and feed-forward layers one after the other, so its parts put "
+            "together again say something else: this architecture cannot be retrofitted"
+        )
+
+
+_ROUNDING = 0.05  # of the largest logit; half precision takes other orders of summation for other kernels
+
+
+def base_of(model: RetrofitModel, dtype: torch.dtype | None = None) -> Base:
+    """What one of our own models without adapters was built on; its weights as they are, or in another precision."""
     network = model.network
     parts = Parts(network.embedding, network.blocks, network.norm, network.head, network.rotary)
+    for part in (parts.embedding, parts.blocks, parts.norm, parts.head):
+        for p in part.parameters():  # not buffers
+            p.data = p.data.to(dtype or p.dtype)
     return Base(parts, model.config.encoder_config, Anatomy.from_dict(model.config.anatomy), model.config.mask_id)
 
 
@@ -141,11 +186,12 @@ def retrofit(
         "interpolant": interpolant,
         "task": task,
     }
-    kind = stored_config(place).get("model_type")
+    kind = check_base(place, options.get("mask_id"), options.get("four_bit", False), lora is not None)["model_type"]
     if kind == FlexMDMConfig.model_type:
-        if lora is not None:
-            raise ValueError(f"{place} is not built as adapters need it: train all its weights (--lora-rank 0)")
-        own = FlexMDMModel.from_pretrained(place)
+        try:
+            own = FlexMDMModel.from_pretrained(place)
+        except SafetensorError as error:
+            raise ValueError(f"the weights in {place} are damaged ({error}): fetch or train them again") from error
         _check_kind(own, insertions, place)
         return _going_on(own, common) if own.config.insertions == insertions else _with_insertion_head(own, common)
     if kind != RetrofitConfig.model_type:
@@ -162,7 +208,8 @@ def retrofit(
         if run.config.insertions == insertions and run.config.lora == (lora or run.config.lora):
             return _going_on(run, common)
         learned = {name: part.state_dict() for name, part in run.network.added.items()}
-        base = base_of(run.merged())
+        groups = run.config.groups if learned else groups
+        base = base_of(run.merged(), options.get("dtype"))
     config = RetrofitConfig(
         encoder=as_stored(base.encoder),
         anatomy=base.anatomy.to_dict(),
@@ -193,6 +240,8 @@ def _going_on(model: FlexMDMModel, common: dict[str, Any]) -> FlexMDMModel:
     """What is already what it is to be, with another task."""
     model.config.task = common["task"]
     model.config.interpolant = common["interpolant"] or model.config.interpolant
+    if getattr(model.config, "lora", None) is None:  # what is trained is trained in full precision
+        model.float()
     return model.train()
 
 
@@ -236,7 +285,7 @@ def stored_config(place: str | Path) -> dict[str, Any]:
     """What config.json says, of a folder or of a name on the Hub."""
     if place in ("", None):
         raise ValueError("it does not say which pretrained model it belongs to")
-    on_the_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(place)) and not Path(place).exists()
+    on_the_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(place)) and not Path(place).parent.exists()
     try:
         if not on_the_hub and not (Path(place) / "config.json").is_file():
             raise OSError("no config.json there")
@@ -249,14 +298,24 @@ def stored_config(place: str | Path) -> dict[str, Any]:
     return stored
 
 
-def check_base(place: str | Path, mask_id: int | None = None, four_bit: bool = False) -> dict[str, Any]:
+def check_base(
+    place: str | Path, mask_id: int | None = None, four_bit: bool = False, adapters: bool = False
+) -> dict[str, Any]:
     """Say what speaks against a base before anything is loaded or prepared; gives its config.json, with its mask."""
     stored = stored_config(place)
     if Path(place).is_dir() and not any(Path(place).glob("*.safetensors")):
         raise ValueError(f"{place} has no weights (*.safetensors): train it first, or fetch them again")
+    ours = stored.get("model_type") in (FlexMDMConfig.model_type, RetrofitConfig.model_type)
+    if adapters and stored.get("model_type") == FlexMDMConfig.model_type:
+        raise ValueError(
+            f"{place} is not built as adapters need it: train all its weights (--lora-rank 0), or begin with a network "
+            "in LLaDA's shape (flexmdm train --architecture llada)"
+        )
+    if four_bit and ours:
+        raise ValueError(f"{place} is a run, and only a pretrained model can be loaded in 4 bits")
     if four_bit:
         _four_bits()
-    if stored.get("model_type") in (FlexMDMConfig.model_type, RetrofitConfig.model_type):
+    if ours:
         return stored
     mask = _mask_of(place, stored) if mask_id is None else mask_id
     size = encoder_config_of(stored).vocab_size
@@ -277,31 +336,43 @@ def _check_whole(place: str | Path, info: dict[str, Any]) -> None:
     ]
     if problems:
         raise ValueError(
-            f"{place} is not a whole checkpoint of what its config.json says: weights {'; '.join(problems)}"
+            f"{place} is not a whole checkpoint of what its config.json says: weights {'; '.join(problems)}. Fetch all "
+            "of its files again, from one place"
         )
 
 
 _KEYS = ("missing_keys", "unexpected_keys", "mismatched_keys")
 
 
-def _check_room(place: str | Path, dtype: torch.dtype | None, four_bit: bool) -> None:
-    """Say it before the machine does, if the weights of a folder do not fit in memory."""
-    stored = sum(file.stat().st_size for file in Path(place).glob("*.safetensors")) if Path(place).is_dir() else 0
-    needed = stored * (0.35 if four_bit else 2 if dtype == torch.float32 else 1)  # of what is mostly stored in 16 bits
-    free = free_memory()
+def _check_room(
+    place: str | Path, stored: dict[str, Any], dtype: torch.dtype | None, four_bit: bool, device_map: Any
+) -> None:
+    """Say it before the machine does, if the weights do not fit in the memory they are to be loaded into."""
+    encoder = encoder_config_of(stored)
+    with torch.device("meta"):
+        count = sum(p.numel() for p in body_class(encoder.model_type).from_config(encoder).parameters())
+    kept = stored.get("dtype") or stored.get("torch_dtype") or "bfloat16"
+    each = 0.7 if four_bit else torch.finfo(dtype or getattr(torch, str(kept))).bits / 8  # tables stay in 16 bits
+    needed, free = count * each, free_memory(device_map)
     if needed > free:
-        raise ValueError(
-            f"the weights of {place} need about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free: load them in "
-            "bfloat16 (--dtype bfloat16) or in 4 bits (--four-bit) when you retrofit, or use a machine with more memory"
-        )
+        raise ValueError(_too_large(place, f"about {needed / 1e9:.1f} GB", free))
 
 
-def free_memory() -> int:
-    """Bytes that can be had without swapping, GPUs included."""
+def _too_large(place: str | Path, needed: str, free: int) -> str:
+    return (
+        f"the weights of {place} need {needed} and {free / 1e9:.1f} GB are free where they are to be loaded: load them "
+        "in bfloat16 (--dtype bfloat16) or in 4 bits (--four-bit) when you retrofit, or use a machine with more memory"
+    )
+
+
+def free_memory(device_map: Any = None) -> int:
+    """Bytes that can be had without swapping: of the machine, of one GPU, or of all of both for a map over several."""
     free = psutil.virtual_memory().available
-    if torch.cuda.is_available():
-        free += sum(torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count()))
-    return free
+    if device_map is None or not torch.cuda.is_available():
+        return free
+    if isinstance(device_map, dict) and list(device_map) == [""]:
+        return torch.cuda.mem_get_info(device_map[""])[0]
+    return free + sum(torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count()))
 
 
 def _four_bits() -> Any:

@@ -11,6 +11,7 @@ import inspect
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -119,7 +120,7 @@ def modulated(y: Tensor, modulation: Tensor | None) -> Tensor:
     if modulation is None:
         return y
     shift, scale = modulation.unbind(1)
-    return y * (1 + scale) + shift
+    return y + torch.addcmul(shift, y, scale)  # not y (1 + scale): in half precision a small scale would be lost
 
 
 @dataclass(frozen=True, eq=False)

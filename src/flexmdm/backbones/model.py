@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -144,6 +145,9 @@ class FlexMDMModel(PreTrainedModel):
                 raise ValueError(f"{name} must be [{size}] for these tokens and lengths, but is {list(value.shape)}")
         tokens = tokens.masked_fill(tokens == self.config.mask_id, self.config.vocab_size)
         return FlexMDMOutput(*self.network(tokens, lengths, given, open_gaps, alpha))
+
+    def check_checkpoint(self, folder: Path) -> None:
+        """Raise if the checkpoint in a folder belongs to a model with other frozen weights; here there are none."""
 
     @property
     def kept_weights(self) -> set[str]:

@@ -6,13 +6,15 @@ says. An MDM is the same without the new parts.
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MethodType
 from typing import Any, Self
 
 import torch
+from huggingface_hub import snapshot_download
 from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors import SafetensorError
@@ -105,6 +107,12 @@ class Retrofit(nn.Module):
         inject_adapter_in_model(
             LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets), self
         )
+        adapted = [any(isinstance(m, BaseTunerLayer) for m in block.modules()) for block in self.blocks]
+        if not all(adapted):
+            raise ValueError(
+                f"the attention of the base has no {', '.join(queries)} to adapt: name its linear layers by "
+                "flexmdm.backbones.encoder.Anatomy, or train all weights (--lora-rank 0)"
+            )
         for part in self.added.values():
             part.requires_grad_(True)
         for p in self.parameters():  # what is trained is trained in full precision
@@ -271,12 +279,12 @@ class RetrofitModel(FlexMDMModel):
         """What `save_pretrained` wrote.
 
         Args:
-            folder: where.
+            folder: where; or a name on the Hub.
             dtype: of all weights; of a model with adapters, of the frozen ones. By default as they were.
             base: where the frozen weights are now, if they have moved.
             options: for loading the frozen weights, such as ``device_map``.
         """
-        folder = Path(folder)
+        folder = Path(folder) if Path(folder).is_dir() else Path(snapshot_download(str(folder)))
         config = RetrofitConfig.from_pretrained(folder)
         stored = _stored_weights(folder)
         if config.lora is None:
@@ -320,19 +328,33 @@ class RetrofitModel(FlexMDMModel):
             raise ValueError(
                 f"the adapters of {folder} need the weights they were trained on: {error}; {moved}"
             ) from error
-        if digest_of(loaded.parts) != config.base_digest:
+        if not same_base(digest_of(loaded.parts), config.base_digest):
             raise ValueError(
                 f"{folder} was trained on top of other weights than those of {config.base}: an adapter fits only its "
                 f"own base; {moved}"
             )
         return loaded.parts
 
-    def merged(self) -> RetrofitModel:
-        """Itself with the adapters merged into the weights: from now on all of them are trained and saved."""
-        if self.network.quantised:
+    def check_checkpoint(self, folder: Path) -> None:
+        then = RetrofitConfig.from_pretrained(folder).base_digest
+        if not same_base(self.config.base_digest, then):
             raise ValueError(
-                "weights in 4 bits cannot take up their adapters: load the model with dtype=torch.bfloat16"
+                f"{folder} was trained on top of other weights than those that {self.config.base} holds now: put those "
+                "back, or begin a new run"
             )
+
+    def merged(self) -> RetrofitModel:
+        """Itself with the adapters merged into the weights: from now on all of them are trained and saved.
+
+        Weights in 4 bits cannot take up adapters: then it is another model, on the same weights in bfloat16.
+        """
+        if self.network.quantised:
+            config = copy.deepcopy(self.config)
+            config.base_dtype = "bfloat16"
+            parts = self._frozen_parts(config, Path(config.name_or_path or "."), torch.bfloat16, {})
+            whole = type(self)(config, parts)
+            whole.load_state_dict({n: p for n, p in self.state_dict().items() if n in self.kept_weights}, strict=False)
+            return whole.merged()
         self.network.merge_adapters()
         self.requires_grad_(True)
         self.config.lora = self.config.base = self.config.base_digest = self.config.base_dtype = None
@@ -378,22 +400,44 @@ def _check_weights(stored: dict[str, Tensor], wanted: Mapping[str, Tensor], wher
         told = {"missing": missing, "unknown": unknown, "of another shape": other}
         said = [f"{len(names)} are {how} ({', '.join(names[:3])})" for how, names in told.items() if names]
         raise ValueError(
-            f"{where} is not a whole checkpoint of what its config.json says: of its weights {'; '.join(said)}"
+            f"{where} is not a whole checkpoint of what its config.json says: of its weights {'; '.join(said)}. Fetch "
+            "it again, or train it again"
         )
 
 
 def digest_of(parts: Parts) -> str:
     """Tells the weights of one pretrained model from another's, in whatever precision they were loaded.
 
-    It looks at the norms and at some rows of embedding and head, which no quantisation changes.
+    One half looks at the norms and at some rows of embedding and head, which no quantisation changes; the other, for
+    weights that are not quantised, at a few of every matrix.
     """
-    digest = hashlib.sha256()
+    matrices = [p for block in parts.blocks for p in block.parameters() if p.ndim == 2 and p.is_floating_point()]
+    quantised = any(type(p).__name__ == "Params4bit" for block in parts.blocks for p in block.parameters())
+    fine = "" if quantised else _hash(p[:1, :_LOOKED_AT] for p in matrices)
     norms = [block.get_submodule(name) for block in parts.blocks for name in ("attention_norm", "feed_norm")]
     tables = [next(parts.embedding.parameters()), parts.head.get_parameter("weight")]
     ends = [rows for table in tables for rows in (table[:16], table[-16:])]
-    for weight in [*(p for norm in [*norms, parts.norm] for p in norm.parameters()), *ends]:
+    return f"{_hash([*(p for norm in [*norms, parts.norm] for p in norm.parameters()), *ends])}-{fine}"
+
+
+_LOOKED_AT = 64  # entries of a matrix
+
+
+def _hash(weights: Iterable[Tensor]) -> str:
+    digest = hashlib.sha256()
+    for weight in weights:
         digest.update(weight.detach().to(torch.bfloat16).view(torch.int16).cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+def same_base(one: str | None, other: str | None) -> bool:
+    """Whether two of `digest_of` can be of the same weights.
+
+    >>> same_base("a-b", "a-b"), same_base("a-b", "a-"), same_base("a-b", "a-c"), same_base("a-", "b-")
+    (True, True, False, False)
+    """
+    (coarse, _, fine), (their_coarse, _, their_fine) = ((digest or "").partition("-") for digest in (one, other))
+    return coarse == their_coarse and (not fine or not their_fine or fine == their_fine)
 
 
 AutoConfig.register(RetrofitConfig.model_type, RetrofitConfig, exist_ok=True)

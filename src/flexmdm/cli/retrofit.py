@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flexmdm.cli import shared
+from flexmdm.cli import shared, starting
 
 if TYPE_CHECKING:
     from flexmdm.training.config import RunConfig
@@ -45,10 +45,24 @@ def retrofit(
         Path | None, typer.Option(help="A TOML file with [task], [network], [recipe].", exists=True, dir_okay=False)
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the latest whole checkpoint of --out.")] = False,
-    merge: Annotated[bool, typer.Option("--merge", help="Write the run BASE without adapters to --out.")] = False,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Write the run BASE with its adapters in its weights to --out.")
+    ] = False,
+    as_llada: Annotated[
+        bool,
+        typer.Option(
+            "--as-llada", help="Write the run BASE to --out as a checkpoint of LLaDA, without what was added."
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be trained, and stop.")] = False,
     lora_rank: Annotated[
-        int | None, typer.Option(min=0, help="Rank of the adapters; 0 trains all weights. [default: 128; a run: 0]")
+        int | None,
+        typer.Option(
+            min=0, help="Rank of the adapters; 0 trains all weights. [default: 128; a run: its own, else all weights]"
+        ),
+    ] = None,
+    lora_alpha: Annotated[
+        int | None, typer.Option(min=1, help="What they add is multiplied by this over their rank. [default: the rank]")
     ] = None,
     groups: Annotated[
         int | None, typer.Option(min=1, help="Groups of layers with an AdaLN of their own. [default: 4]")
@@ -90,14 +104,20 @@ def retrofit(
     """Turn a pretrained masked diffusion model into a FlexMDM and train what that adds to it."""
     from flexmdm.training.config import RunConfig, override, read_config_file
 
+    if base is None and config is None and not resume:
+        raise typer.BadParameter("which model is to be retrofitted? Give its folder or its name on the Hub: BASE")
     if out is None and not dry_run:
         raise typer.BadParameter("say where the run goes: --out runs/NAME")
-    if merge:
-        return _merge(Path(base or ""), Path(out or ""))
+    if more and not data:
+        raise typer.BadParameter(f"{' '.join(more)} stands behind BASE: are these --data?")
+    base = starting.absolute(base)
+    if merge or as_llada:
+        return _keep(Path(base or ""), Path(out or ""), as_llada)
     if resume:
-        run = RunConfig.read(Path(out or ""))
+        run = RunConfig.read(starting.existing(out))
+        starting.check_resumed(run, base, config)
     else:
-        stored = read_config_file(config) if config else _defaults(base, adapters=bool(lora_rank))
+        stored = read_config_file(config) if config else starting.defaults(base or "", adapters=bool(lora_rank))
         stored["network"] = {**stored.get("network", {}), **({"base": base} if base else {})}
         if base is not None and Path(base).is_file():
             raise ValueError(
@@ -107,15 +127,25 @@ def retrofit(
         if not stored["network"].get("base"):
             raise ValueError("which model is to be retrofitted? Give BASE, or network.base in the --config")
         run = RunConfig.from_dict({**stored, "task": {"name": "text", **stored.get("task", {})}})
+        if run.task["name"] != "text":
+            raise ValueError(
+                f"{base} was trained on the task {run.task['name']}, and runs on text are retrofitted: "
+                f"flexmdm train --from {base} goes on with it"
+            )
     precision = "4-bit" if four_bit else dtype
-    network = {"lora_rank": lora_rank, "groups": groups, "mask_id": mask_id, "base_dtype": precision}
+    network = {
+        "lora_rank": lora_rank, "lora_alpha": lora_alpha, "groups": groups, "mask_id": mask_id,
+        "base_dtype": precision,
+    }  # fmt: skip
     recipe = {
         "steps": steps, "batch_size": batch_size, "accumulation": accumulation, "learning_rate": learning_rate,
         "optimizer": optimizer, "schedule": schedule, "save_every": save_every, "eval_every": eval_every,
         "shard": shard, "seed": seed, "dtype": dtype,
     }  # fmt: skip
     run = RunConfig(run.task, override(run.network, network), override(run.recipe, recipe), run.interpolant)
-    if dry_run:
+    if not resume:
+        run = starting.with_short_warmup(run, steps)
+    if dry_run and not _is_ours(run.network.base or ""):
         return _dry_run(run, json)
     if run.network.base == _SHAPE:
         raise ValueError(f"{_SHAPE} is a shape without weights, for --dry-run: give a folder or a name on the Hub")
@@ -124,9 +154,13 @@ def retrofit(
     from flexmdm.tasks import task_of
     from flexmdm.training import run as running
 
-    check_base(run.network.base or "", run.network.mask_id, four_bit)  # before the data is prepared
-    task = {"balanced": True, "tokenizer": run.network.base, "max_length": 1024, **run.task}
+    adapters = run.network.lora is not None
+    kind = check_base(run.network.base or "", run.network.mask_id, four_bit, adapters)  # before data is prepared
+    if kind.get("insertions") and not resume:
+        typer.echo(f"{run.network.base} is a FlexMDM already: it goes on as it is", err=True)
     corpora = [*(data or []), *(more or [])] or None
+    task = {"tokenizer": run.network.base, "max_length": 1024, **run.task}
+    task["balanced"] = True if corpora else task.get("balanced", True)
     named = {
         "data": corpora,
         "field": field,
@@ -136,46 +170,28 @@ def retrofit(
     }
     task |= {key: value for key, value in named.items() if value is not None}
     run = RunConfig(task_of(task).to_dict(), run.network, run.recipe, run.interpolant)
-    running.train(run, Path(out or ""), resume, minutes, device)
+    if dry_run:
+        running.dry_run(run, device)
+    else:
+        running.train(run, Path(out or ""), resume, minutes, device)
     return None
 
 
-def _defaults(base: str | None, adapters: bool) -> dict[str, Any]:
-    """What a run of ours was trained with and on, all weights; for any other base the paper's recipe.
+def _is_ours(base: str) -> bool:
+    from flexmdm.training.config import RUN_FILE
 
-    Muon is for the network's own matrices: adapters get AdamW, at a rate for it.
-    """
-    from flexmdm.training.config import RUN_FILE, RunConfig
-
-    if base is None or not (Path(base) / RUN_FILE).is_file():
-        return _paper()
-    run = RunConfig.read(Path(base)).to_dict()
-    task = {key: value for key, value in run["task"].items() if key not in _OF_ONE_RUN}
-    muon = run["recipe"]["optimizer"] == "muon"
-    recipe = run["recipe"] | ({"optimizer": "adamw", "learning_rate": 1e-3} if adapters and muon else {})
-    return {"task": task, "recipe": recipe, "interpolant": run["interpolant"]}
+    return (Path(base) / RUN_FILE).is_file()
 
 
-_OF_ONE_RUN = ("model", "tokenizer", "vocabulary", "contents", "longest")
+def _keep(run: Path, out: Path, as_llada: bool) -> None:
+    from flexmdm.training.run import keep_as_llada, keep_merged
 
-
-def _paper() -> dict[str, Any]:
-    """The paper's transfer recipe; one pass of a GPU has four sequences, so that sixteen have its batch of 64."""
-    return {
-        "network": {"lora_rank": 128, "lora_alpha": 128, "lora_dropout": 0.1, "groups": 4, "base_dtype": "bfloat16"},
-        "recipe": {
-            "steps": 200_000, "batch_size": 4, "learning_rate": 1e-4, "weight_decay": 0.1, "beta2": 0.999,
-            "schedule": "restarts", "warmup": 1000, "ema": 0.9999, "eval_every": 2000, "save_every": 1000,
-            "gradient_checkpointing": True, "dtype": "bfloat16",
-        },
-    }  # fmt: skip
-
-
-def _merge(run: Path, out: Path) -> None:
-    from flexmdm.training.run import keep_merged
-
-    keep_merged(run, out)
-    typer.echo(f"{out} stands alone: its weights hold what the adapters learned")
+    if as_llada:
+        keep_as_llada(run, out)
+        typer.echo(f"{out} is a checkpoint of LLaDA: the pretrained weights as they are now, under its names")
+    else:
+        keep_merged(run, out)
+        typer.echo(f"{out} stands alone: its weights, in the precision they had, hold what the adapters learned")
 
 
 def _dry_run(run: RunConfig, json: Path | None) -> None:
@@ -209,11 +225,11 @@ def _dry_run(run: RunConfig, json: Path | None) -> None:
     )
     for part, count in weights["trained"].items():
         typer.echo(f"  {part:<30} {count / 1e6:8.2f}M")
-    length, sequences = run.task.get("max_length", 1024) // 2, run.recipe.batch_size
+    length, sequences = run.task.get("max_length", 1024), run.recipe.batch_size
     typer.echo(
         f"memory of each GPU in GB (estimates): it must hold the larger of two numbers. Frozen weights in "
-        f"{run.network.base_dtype}, gradient checkpointing, {sequences} states on each GPU at a time, which have "
-        f"{length} entries on average if the sequences have {2 * length}; several GPUs under FSDP:"
+        f"{run.network.base_dtype}, gradient checkpointing, {sequences} states of up to {length} entries on each GPU "
+        "at a time; several GPUs under FSDP:"
     )
     precision = run.network.base_dtype
     memory = {gpus: planning.memory_per_gpu(model, gpus, sequences, length, precision) for gpus in _GPUS}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
+
+from flexmdm.cli import starting
 
 EXAMPLES = """
 **Examples**
@@ -128,7 +130,10 @@ def train(
     accumulation: Annotated[int | None, typer.Option(min=1, help="Passes per optimizer step.")] = None,
     learning_rate: Annotated[float | None, typer.Option("--learning-rate", "--lr", help="At its highest.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="adamw, or muon.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="cosine, constant or trapezoid.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="cosine, restarts, constant or trapezoid.")] = None,
+    shard: Annotated[
+        bool | None, typer.Option("--shard", help="Under torchrun: cut the weights over the processes (FSDP).")
+    ] = None,
     targets: Annotated[str | None, typer.Option(help="marginalised, or sampled.")] = None,
     hidden: Annotated[int | None, typer.Option(min=8, help="Width of the network.")] = None,
     layers: Annotated[int | None, typer.Option(min=1, help="Its blocks.")] = None,
@@ -158,8 +163,10 @@ def train(
         raise typer.BadParameter("say which run to go on with: --out runs/NAME --resume")
     from flexmdm.training.config import RunConfig, override, read_config_file
 
+    start = starting.absolute(start)
     if resume:
-        base = RunConfig.read(_existing(out))
+        base = RunConfig.read(starting.existing(out))
+        starting.check_resumed(base, start, config)
     else:
         base = RunConfig.from_dict({"task": {}, **(read_config_file(config) if config else {})})
     stored = {"name": "text" if data else None, **base.task}
@@ -174,6 +181,11 @@ def train(
         raise ValueError("what to learn? Give a file, or --task maze, or a --config that says it")
     if stored["name"] == "maze" and size is not None:
         stored["size"] = _number(size)
+    elif start is not None and not resume and config is None:
+        if size is not None:
+            raise ValueError(f"--size is for a new network: with --from it is that of {start}")
+        theirs = starting.defaults(start)
+        base = RunConfig.from_dict({"task": {}, **{part: theirs[part] for part in theirs if part != "task"}})
     elif stored["name"] in ("text", "sft", "code") and not resume and config is None:
         base = replace(base, **dict(zip(("network", "recipe"), _sized(size or "tiny"), strict=True)))
     elif size is not None:
@@ -192,18 +204,20 @@ def train(
     changes = {
         "steps": steps, "batch_size": batch_size, "accumulation": accumulation, "learning_rate": learning_rate,
         "optimizer": optimizer, "schedule": schedule, "targets": targets, "save_every": save_every,
-        "eval_every": eval_every, "seed": seed, "dtype": dtype, "compile": compile,
+        "eval_every": eval_every, "seed": seed, "dtype": dtype, "compile": compile, "shard": shard,
     }  # fmt: skip
     recipe = override(base.recipe, changes)
     from flexmdm.tasks import task_of
 
     run = RunConfig(task_of(stored).to_dict(), network, recipe, base.interpolant)
+    if not resume:
+        run = starting.with_short_warmup(run, steps)
     from flexmdm.training import run as running
 
     if dry_run:
         running.dry_run(run, device=device)
         return
-    running.train(run, _existing(out, False), resume, minutes, device, log)
+    running.train(run, cast(Path, out), resume, minutes, device, log)
 
 
 def _sized(name: str) -> tuple[Any, Any]:
@@ -240,12 +254,6 @@ def _weights(text: str | None) -> dict[str, float] | None:
         return {name.strip(): float(weight) for name, weight in pairs}
     except ValueError:
         raise ValueError(f"--mixture is a list such as unconditional=1,prefix=0.5; got {text!r}") from None
-
-
-def _existing(out: Path | None, must: bool = True) -> Path:
-    if out is None or (must and not out.is_dir()):
-        raise ValueError(f"{out} is not a run: there is no such folder")
-    return out
 
 
 def _span(text: str | None) -> list[int] | None:

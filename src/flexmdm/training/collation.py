@@ -15,6 +15,7 @@ from flexmdm.backbones.denoiser import Prediction
 from flexmdm.canvas import Template
 from flexmdm.interpolants import FlexMDMInterpolant, InterpolantSample, sample_times
 from flexmdm.objective import Loss, flexmdm_loss
+from flexmdm.precision import float64_device
 from flexmdm.sequences import Ragged
 
 
@@ -67,7 +68,7 @@ class Batch:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         alignment = None if self.alignment is None else self.alignment.to(device)
-        return Batch(self.sample.to(device), alignment, self.weight.to(device))
+        return Batch(self.sample.to(device), alignment, self.weight.to(float64_device(device)))
 
     def inputs(self, mask_id: int) -> dict[str, Tensor]:
         """What the network sees."""
@@ -77,7 +78,7 @@ class Batch:
             "lengths": canvas.lengths,
             "given": canvas.given.values,
             "open_gaps": canvas.open_gaps.values,
-            "alpha": self.sample.alpha.float(),
+            "alpha": self.sample.alpha.float().to(canvas.device),
         }
 
     def loss(self, logits: Tensor, insertions: Tensor, interpolant: FlexMDMInterpolant) -> Loss:
@@ -85,7 +86,7 @@ class Batch:
         canvas = self.sample.canvas
         prediction = Prediction(logits.float().log_softmax(1), canvas.open_gaps.with_values(insertions))
         loss = flexmdm_loss(prediction, self.sample, interpolant, self.alignment)
-        weight = self.weight.to(loss.unmasking.dtype)
+        weight = self.weight.to(loss.unmasking)
         return Loss(loss.unmasking * weight, loss.insertion * weight)
 
 

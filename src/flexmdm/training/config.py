@@ -28,7 +28,8 @@ class Network:
         base_dtype: precision of the frozen weights of a base with adapters.
         mask_id: the mask token of a base that does not say it.
         groups: groups of layers of a retrofitted model that share an AdaLN.
-        lora_rank, lora_alpha, lora_dropout: adapters on a frozen base; rank 0 trains all weights.
+        lora_rank, lora_alpha, lora_dropout: adapters on a frozen base; rank 0 trains all weights, none goes on as the
+            base is. What adapters add is multiplied by alpha / rank, by default 1 as in the paper.
     """
 
     hidden: int = 256
@@ -42,8 +43,8 @@ class Network:
     base_dtype: Literal["float32", "bfloat16", "4-bit"] = "float32"
     mask_id: int | None = None
     groups: int = 4
-    lora_rank: int = 0
-    lora_alpha: int = 128
+    lora_rank: int | None = None
+    lora_alpha: int | None = None
     lora_dropout: float = 0.1
 
     def __post_init__(self) -> None:
@@ -53,13 +54,14 @@ class Network:
             raise ValueError(f"network.base_dtype must be float32, bfloat16 or 4-bit, got {self.base_dtype!r}")
         if self.base_dtype == "4-bit" and not self.lora_rank:
             raise ValueError("weights in 4 bits cannot be trained, only adapters on them: give a rank (--lora-rank)")
-        if self.lora_rank < 0 or not 0 <= self.lora_dropout < 1 or self.groups < 1:
+        if (self.lora_rank or 0) < 0 or not 0 <= self.lora_dropout < 1 or self.groups < 1:
             raise ValueError("network.lora_rank must not be negative, groups at least 1, lora_dropout in [0, 1)")
 
     @property
     def lora(self) -> dict[str, Any] | None:
         """The adapters, as a `RetrofitConfig` has them."""
-        adapters = {"rank": self.lora_rank, "alpha": self.lora_alpha, "dropout": self.lora_dropout}
+        alpha = self.lora_rank if self.lora_alpha is None else self.lora_alpha
+        adapters = {"rank": self.lora_rank, "alpha": alpha, "dropout": self.lora_dropout}
         return adapters if self.lora_rank else None
 
 
@@ -70,6 +72,8 @@ class Recipe:
     Attributes:
         steps: optimizer steps.
         batch_size, accumulation: sequences per device and pass, and passes per step.
+        processes: how many devices take part; torchrun says it. A run can go on with another number if a step still
+            takes as many sequences.
         optimizer: ``adamw``, or ``muon`` for the matrices of the blocks with AdamW for the rest.
         learning_rate, weight_decay, beta2, clip: of the optimizer; ``clip`` bounds the norm of the gradient.
         warmup, schedule: steps of warm-up; then ``cosine`` to zero, ``restarts``: cosine to zero several times,
@@ -90,6 +94,7 @@ class Recipe:
     steps: int = 10_000
     batch_size: int = 64
     accumulation: int = 1
+    processes: int = 1
     optimizer: Literal["adamw", "muon"] = "adamw"
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
@@ -128,11 +133,17 @@ class Recipe:
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"recipe.seed must be in [0, 2^32), got {self.seed}")
 
+    @property
+    def sequences(self) -> int:
+        """How many sequences a step takes, on all devices together."""
+        return self.batch_size * self.accumulation * self.processes
+
 
 _COUNTS = (
     "steps",
     "batch_size",
     "accumulation",
+    "processes",
     "eval_every",
     "eval_size",
     "save_every",
@@ -148,6 +159,7 @@ _CHOICES = {
 }
 # What may change when a run goes on: none of it enters a single step of what was done so far.
 _FREE = {f"recipe.{name}" for name in ("steps", "eval_every", "eval_size", "save_every", "keep", "log_every")}
+_SHARES = {f"recipe.{name}" for name in ("batch_size", "accumulation", "processes")}  # as long as their product stays
 
 
 @dataclass(frozen=True)
@@ -167,6 +179,12 @@ class RunConfig:
     recipe: Recipe = Recipe()
     interpolant: dict[str, Any] = field(default_factory=lambda: FlexMDMInterpolant().to_dict())
 
+    def __post_init__(self) -> None:
+        if self.network.base_dtype == "4-bit" and self.recipe.shard:
+            raise ValueError(
+                "weights in 4 bits cannot be cut over processes: leave out --shard (recipe.shard), or take bfloat16"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -180,7 +198,8 @@ class RunConfig:
     def differences(self, other: RunConfig) -> list[str]:
         """What ``other`` has changed that cannot change in the middle of a run."""
         mine, theirs = _flat(self.to_dict()), _flat(other.to_dict())
-        names = [n for n in {**mine, **theirs} if mine.get(n) != theirs.get(n) and n not in _FREE]
+        free = _FREE | _SHARES if self.recipe.sequences == other.recipe.sequences else _FREE
+        names = [n for n in {**mine, **theirs} if mine.get(n) != theirs.get(n) and n not in free]
         return [f"{name}: {mine.get(name)} in the run, {theirs.get(name)} now" for name in names]
 
     def write(self, folder: Path) -> None:
@@ -220,7 +239,18 @@ def override(part: Any, changes: dict[str, Any]) -> Any:
 
 def _build(kind: type[Any], values: dict[str, Any], name: str) -> Any:
     _only(values, {f.name for f in fields(kind)}, name)
+    for f in fields(kind):
+        _check_type(f"{name}.{f.name}", values.get(f.name, f.default), f.default)
     return kind(**values)
+
+
+def _check_type(name: str, value: Any, usual: Any) -> None:
+    """A value must be of the type of the usual one; a whole number will do for another."""
+    allowed = (int, float) if isinstance(usual, float) else type(usual)
+    if usual is None or (isinstance(value, allowed) and isinstance(value, bool) == isinstance(usual, bool)):
+        return
+    kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    raise ValueError(f"{name} must be {kinds[type(usual)]}, got {value!r}")
 
 
 def _only(values: dict[str, Any], known: set[str], where: str) -> None:

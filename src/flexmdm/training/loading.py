@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
 from flexmdm.tasks import task_of
-from flexmdm.training.checkpoints import latest
+from flexmdm.training.checkpoints import checkpoints, latest, step_of
 from flexmdm.training.config import RunConfig
 from flexmdm.training.ema import EMA
 
@@ -22,21 +23,30 @@ PRETRAINED = Path(__file__).parents[1] / "pretrained"
 
 
 def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
-    """The task and the trained model of a run: its averaged weights, or those of its latest whole checkpoint."""
+    """The task and the trained model of a run: its averaged weights, or those of its latest whole checkpoint.
+
+    Of a run that ended and goes on, the latest checkpoint counts. The default device is a GPU, if there is one.
+    """
     quiet_transformers()
-    source = folder
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    checkpoint = None
     if not (folder / WEIGHTS_FILE).is_file():
         RunConfig.read(folder)  # says so if this is no run
         checkpoint = latest(folder, warnings.warn)
         if checkpoint is None:
             raise ValueError(f"{folder} has no weights yet: train it first, or go on with flexmdm train --resume")
-        source = checkpoint
     elif not (folder / "config.json").is_file():
         raise ValueError(f"{folder} is not a run: it has no config.json beside its weights")
-    model = model_of(source) if source == folder else averaged(source)
+    elif (step := json.loads((folder / "config.json").read_text()).get("step")) is not None:
+        newer = any(step_of(other) > step for other in checkpoints(folder))
+        newest = latest(folder, warnings.warn) if newer else None
+        checkpoint = newest if newest is not None and step_of(newest) > step else None
+    if checkpoint is not None:
+        warnings.warn(f"{folder} is being trained, or was interrupted: this is its {checkpoint.name}", stacklevel=2)
+    model = model_of(folder, device) if checkpoint is None else averaged(checkpoint)
     if model.config.task is None:
         raise ValueError(f"{folder} holds a model that was not trained on a task of flexmdm")
-    return task_of(model.config.task, folder), model.to(device or "cpu").eval()
+    return task_of(model.config.task, folder), model.to(device).eval()
 
 
 def averaged(checkpoint: Path) -> FlexMDMModel:
@@ -48,14 +58,18 @@ def averaged(checkpoint: Path) -> FlexMDMModel:
     return model.eval()
 
 
-def model_of(folder: Path) -> FlexMDMModel:
-    """The model in a folder, of whichever kind it is."""
+def model_of(folder: Path, device: str = "cpu") -> FlexMDMModel:
+    """The model in a folder, of whichever kind it is; frozen weights go straight to a GPU."""
     config = json.loads((folder / "config.json").read_text())
     if config.get("model_type") != FlexMDMConfig.model_type:
         from flexmdm.backbones.retrofit import RetrofitModel
 
-        return RetrofitModel.from_pretrained(folder)
-    return FlexMDMModel.from_pretrained(folder, dtype=torch.float32)
+        placed: dict[str, Any] = {} if device == "cpu" else {"device_map": {"": device}}
+        return RetrofitModel.from_pretrained(folder, **placed)
+    try:
+        return FlexMDMModel.from_pretrained(folder, dtype=torch.float32)
+    except SafetensorError as error:
+        raise ValueError(f"the weights in {folder} are damaged ({error}): fetch or train them again") from error
 
 
 def load_named(folder: Path | None, pretrained: str | None, device: str | None = None) -> tuple[Any, FlexMDMModel]:

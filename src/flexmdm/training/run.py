@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import resource
+import sys
 import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate import PartialState
@@ -24,15 +25,18 @@ from flexmdm.tasks import task_of
 from flexmdm.tasks.prepared import PreparedTask
 from flexmdm.training.checkpoints import checkpoints, latest, step_of, was_finished
 from flexmdm.training.collation import Collator
-from flexmdm.training.config import RUN_FILE, Network, RunConfig
+from flexmdm.training.config import RUN_FILE, Network, Recipe, RunConfig
 from flexmdm.training.loading import WEIGHTS_FILE, load, quiet_transformers
 from flexmdm.training.optimizers import make_optimizer
 from flexmdm.training.progress import LOG_FILE, FileLog, Interruption, LiveProgress, TimeLimit, draw_curves, read_log
-from flexmdm.training.trainer import FlexMDMTrainer, runs_on_cpu
+from flexmdm.training.sharding import lose_patience
+from flexmdm.training.trainer import DECAYING, FlexMDMTrainer, runs_on_cpu
 
 CURVES_FILE = "loss.png"
+_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that the system counts memory in
 _PROBE = 2.0  # seconds of steps, to say how long training takes
 _PATIENCE = timedelta(days=2)  # processes wait while one of them prepares the data
+_LOST = 1800.0  # seconds without a word from a process, once all are training
 
 
 def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
@@ -74,9 +78,14 @@ def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
 
 
 def _from_base(network: Network, task: Any, common: dict[str, Any]) -> FlexMDMModel:
-    from flexmdm.backbones.bases import retrofit
+    from flexmdm.backbones.bases import retrofit, stored_config
 
     base = network.base or ""
+    if network.lora_rank == 0 and stored_config(base).get("lora"):
+        raise ValueError(
+            f"{base} has adapters: go on with these (leave out --lora-rank), or merge them first, so that all weights "
+            f"can be trained (flexmdm retrofit {base} --merge --out FOLDER)"
+        )
     theirs = tokenizer_of(base) if isinstance(task, PreparedTask) else None
     if theirs is not None and not task.text.same_tokens(theirs):
         raise ValueError(
@@ -139,11 +148,19 @@ def train(
     )  # those that torchrun started, or this one alone
     console = (console or Console(stderr=True)) if processes.is_main_process else Console(quiet=True)
     _check_place(folder, resume)
+    if config.recipe.shard and processes.num_processes == 1:
+        console.print("--shard cuts weights over processes, and there is one: start several by torchrun")
+    config = _for_processes(config, folder if resume else None, processes.num_processes, console)
     with processes.local_main_process_first():  # which prepares the data, for the others to find
         config, task = _in_full(config, folder if resume else None, console)
+    lose_patience(_LOST)
     checkpoint = _starting_point(config, folder, console) if resume else None
     task, model = build(config, task)
     if minutes is not None and checkpoint is None:
+        if config.recipe.shard:
+            raise ValueError(
+                "how many steps fit in --minutes cannot be tried out before weights are cut up: use --steps"
+            )
         steps = steps_within(minutes * 60, config, task, model, processes.device or "cpu")
         config = replace(config, recipe=_planned(config.recipe, broadcast_object_list([steps])[0]))
     _describe(config, task, model, console)
@@ -186,6 +203,7 @@ def train(
         stop.release()
     trainer.ema.apply()
     weights = trainer.whole_weights()
+    model.config.step = trainer.state.global_step
     if processes.is_main_process:
         _keep_weights(model, folder, weights)
         draw_curves({config.task["model"]: read_log(folder / LOG_FILE)}, folder / CURVES_FILE)
@@ -198,6 +216,26 @@ def _in_full(config: RunConfig, folder: Path | None, console: Console) -> tuple[
     interpolant = FlexMDMInterpolant.from_dict(config.interpolant)
     task = task_of(config.task, folder).settled(console)
     return replace(config, task=task.to_dict(), interpolant=interpolant.to_dict()), task
+
+
+def _for_processes(config: RunConfig, run: Path | None, processes: int, console: Console) -> RunConfig:
+    """With the number of processes there are; a run goes on with as many sequences in a step as it had."""
+    recipe = replace(config.recipe, processes=processes)
+    if run is not None:
+        before = RunConfig.read(run).recipe
+        same = (recipe.batch_size, recipe.accumulation) == (before.batch_size, before.accumulation)
+        if same and processes != before.processes and before.sequences % (recipe.batch_size * processes) == 0:
+            recipe = replace(recipe, accumulation=before.sequences // (recipe.batch_size * processes))
+            console.print(
+                f"{before.processes} processes then, {processes} now: {recipe.accumulation} passes per step, so that "
+                f"it has {before.sequences} sequences as before"
+            )
+        if recipe.sequences != before.sequences:
+            raise ValueError(
+                f"a step of {run} has {before.sequences} sequences, and here it would have {recipe.sequences}: choose "
+                f"--batch-size and --accumulation so that with {processes} processes it is the same"
+            )
+    return replace(config, recipe=recipe)
 
 
 def _keep_weights(model: FlexMDMModel, folder: Path, weights: dict[str, torch.Tensor] | None) -> None:
@@ -223,6 +261,22 @@ def keep_merged(run: Path, out: Path) -> None:
     task.save(out)
 
 
+def keep_as_llada(run: Path, out: Path) -> None:
+    """Write the pretrained part of a run in LLaDA's shape, adapters merged, as a checkpoint of LLaDA."""
+    if out.exists() and any(out.iterdir()):
+        raise ValueError(f"{out} is not empty: choose another --out")
+    from flexmdm.backbones import llada
+    from flexmdm.backbones.retrofit import RetrofitModel
+
+    task, model = load(run, "cpu")
+    encoder = getattr(model.config, "encoder_config", None)
+    if not isinstance(model, RetrofitModel) or getattr(encoder, "model_type", "") != "llama":
+        raise ValueError(f"{run} is not in the shape of LLaDA: only what is can be written under its names")
+    model = model.merged() if model.config.lora is not None else model
+    llada.export(model.network, cast(Any, encoder), model.config.mask_id, out, getattr(task, "pad_id", None))
+    task.save(out)
+
+
 def dry_run(config: RunConfig, device: str | None = None, console: Console | None = None) -> None:
     """Say what training would do: parameters, steps, time, and the first states."""
     console = console or Console()
@@ -230,14 +284,17 @@ def dry_run(config: RunConfig, device: str | None = None, console: Console | Non
     config, task = _in_full(config, None, console)
     task, model = build(config, task)
     _describe(config, task, model, console)
-    each = seconds_per_step(config, task, model, _PROBE)
+    place = "cpu" if runs_on_cpu(device) else device or "cuda"
+    each = seconds_per_step(config, task, model, _PROBE, place)
     hours = each * config.recipe.steps / 3600
     console.print(
-        f"about {each:.2f} s per step on this machine's CPU: {_duration(hours)} for {config.recipe.steps:,} steps; "
-        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GB of memory"
+        f"about {each:.2f} s per step on this machine's {place.upper()}: {_duration(hours)} for "
+        f"{config.recipe.steps:,} steps; "
+        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT / 2**30:.1f} GB of memory"
     )
     collate = Collator(task.train, model.interpolant, model.config.mask_id, seed=config.recipe.seed)
     batch = collate(list(range(config.recipe.batch_size)))
+    model.to("cpu")
     console.print(f"first batch: {len(batch)} states with {batch.num_tokens} entries; three of them (· is a mask):")
     for tokens, alpha in list(zip(batch.sample.canvas.tokens.tolist(), batch.sample.alpha.tolist(), strict=True))[:3]:
         shown = task.show([None if token == model.config.mask_id else token for token in tokens])
@@ -278,11 +335,23 @@ def _starting_point(config: RunConfig, folder: Path, console: Console) -> Path |
         raise ValueError(
             f"{folder} is at step {step_of(checkpoint)} already: give at least as many steps, not {config.recipe.steps}"
         )
+    before = RunConfig.read(folder).recipe
+    if config.recipe.steps > before.steps and step_of(checkpoint) > _before_decay(before):
+        console.print(
+            f"[yellow]warning:[/] the learning rate has been falling towards the end at step {before.steps:,}; with "
+            f"{config.recipe.steps:,} steps it goes up again"
+        )
     if step_of(checkpoint) == config.recipe.steps:
         console.print(f"all {config.recipe.steps:,} steps are done; --steps with a larger number goes on")
     else:
         console.print(f"going on from step {step_of(checkpoint)}")
     return checkpoint
+
+
+def _before_decay(recipe: Recipe) -> int:
+    """Up to which step a learning rate does not depend on how many steps there will be."""
+    decaying = {"constant": 0.0, "trapezoid": DECAYING}.get(recipe.schedule, 1.0)
+    return int((1 - decaying) * recipe.steps)
 
 
 def steps_within(
@@ -300,6 +369,8 @@ def seconds_per_step(
     recipe = config.recipe
     before = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
     model.to(device).train()
+    if recipe.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
     optimizer = make_optimizer(model, recipe)
     collate = Collator(
         task.train, model.interpolant, model.config.mask_id, recipe.targets == "marginalised", recipe.seed
@@ -310,8 +381,9 @@ def seconds_per_step(
         start = time.perf_counter()
         first = len(durations) * recipe.batch_size
         batch = collate(list(range(first, first + recipe.batch_size))).to(device)
-        output = model(**batch.inputs(model.config.mask_id))
-        loss = batch.loss(output.logits, output.insertions, model.interpolant).total.mean()
+        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=recipe.dtype == "bfloat16"):
+            output = model(**batch.inputs(model.config.mask_id))
+            loss = batch.loss(output.logits, output.insertions, model.interpolant).total.mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -347,6 +419,7 @@ def _describe(config: RunConfig, task: Any, model: FlexMDMModel, console: Consol
     console.print(
         f"{config.task['model']} on {config.task['name']}: {count['total'] / 1e6:.2f}M parameters "
         f"({count['input_embedding'] / 1e6:.2f}M of them input embeddings), {len(task.train):,} training and "
-        f"{len(task.validation):,} held-out sequences, {recipe.steps:,} steps of "
-        f"{recipe.batch_size * recipe.accumulation} sequences"
+        f"{len(task.validation):,} held-out sequences, {recipe.steps:,} steps of {recipe.sequences} sequences"
+        + (f" on {recipe.processes} processes" if recipe.processes > 1 else "")
+        + (", each with its share of the weights" if recipe.shard and recipe.processes > 1 else "")
     )

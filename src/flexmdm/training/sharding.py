@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -15,7 +18,20 @@ def shard(network: nn.Module) -> None:
 
     for block in network.get_submodule("blocks").children():
         fully_shard(block)
-    fully_shard(network)
+    fully_shard(network, reshard_after_forward=True)  # or a step after an evaluation would see the averaged weights
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether this process holds only shares of the weights."""
+    return any(isinstance(p, DTensor) for p in model.parameters())
+
+
+def lose_patience(seconds: float) -> None:
+    """From now on processes wait so long for each other before they take one for lost."""
+    from torch.distributed import distributed_c10d
+
+    if dist.is_initialized():
+        distributed_c10d._set_pg_timeout(timedelta(seconds=seconds))
 
 
 def shard_like(value: Tensor, weight: Tensor) -> Tensor:
@@ -23,6 +39,16 @@ def shard_like(value: Tensor, weight: Tensor) -> Tensor:
     if not isinstance(weight, DTensor):
         return value
     return distribute_tensor(value.to(weight.device), weight.device_mesh, weight.placements)
+
+
+def gathered(named: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
+    """All of each tensor, one after the other, in the memory of those processes that ``keep`` them; all must ask."""
+    kept = {}
+    for name, value in named.items():
+        all_of_it = whole(value)
+        if keep:
+            kept[name] = all_of_it.cpu()
+    return kept
 
 
 def whole(value: Tensor) -> Tensor:

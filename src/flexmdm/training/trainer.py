@@ -28,7 +28,7 @@ from flexmdm.training.collation import Batch, Collator, Examples, Numbers
 from flexmdm.training.config import Recipe
 from flexmdm.training.ema import EMA
 from flexmdm.training.optimizers import make_optimizer
-from flexmdm.training.sharding import here, load_optimizer, shard, whole, whole_optimizer
+from flexmdm.training.sharding import gathered, here, load_optimizer, shard, whole, whole_optimizer
 
 _SCHEDULES = {
     "cosine": "cosine",
@@ -36,7 +36,7 @@ _SCHEDULES = {
     "constant": "constant_with_warmup",
     "trapezoid": "warmup_stable_decay",
 }
-_DECAYING = 0.2  # of the steps, in a trapezoid
+DECAYING = 0.2  # of the steps, in a trapezoid
 _OPTIMIZER, _SCHEDULER = "optimizer.pt", "scheduler.pt"  # as the Trainer calls them
 
 
@@ -86,7 +86,7 @@ class FlexMDMTrainer(Trainer):
             data_collator=cast(Any, collate),  # which makes a Batch, where the Trainer expects a dictionary
             train_dataset=Numbers(count),
             eval_dataset=Numbers(recipe.eval_size),
-            callbacks=[_Intervals(), _Average(self), *callbacks],
+            callbacks=[_Intervals(self), _Average(self), *callbacks],
         )
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
@@ -94,7 +94,7 @@ class FlexMDMTrainer(Trainer):
         self.ema = EMA(model, recipe.ema)
         self.tokens_seen = 0
         self._sums: dict[str, Tensor] = {}
-        self._since, self._tokens_then = time.perf_counter(), 0
+        self.start_clock()
         if recipe.compile:
             model.network.compile_blocks()
 
@@ -168,6 +168,10 @@ class FlexMDMTrainer(Trainer):
 
     # What is counted --------------------------------------------------------------------------------------------------
 
+    def start_clock(self) -> None:
+        """Measure the speed from here on."""
+        self._since, self._tokens_then = time.perf_counter(), self.tokens_seen
+
     def _count(self, batch: Batch, **losses: Tensor) -> None:
         self.tokens_seen += batch.num_tokens * self.args.world_size
         for name, loss in {**losses, "batches": torch.ones(1)}.items():
@@ -215,11 +219,12 @@ class FlexMDMTrainer(Trainer):
             self._save(output_dir, weights)
 
     def whole_weights(self) -> dict[str, Tensor] | None:
-        """The weights of all processes' shares (each must ask for it); ``None`` if every process has them all."""
+        """The weights of all processes' shares, for the one that saves (each must ask); ``None`` if all have all."""
         if not self._sharded:
             return None
         kept = self.model.kept_weights
-        return {name: whole(value) for name, value in self.model.state_dict().items() if name in kept}
+        named = {name: value for name, value in self.model.state_dict().items() if name in kept}
+        return gathered(named, keep=self.args.should_save)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """A checkpoint counts once it is sealed, and only then older ones go."""
@@ -232,7 +237,7 @@ class FlexMDMTrainer(Trainer):
             self.accelerator.wait_for_everyone()
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()  # each process has written the state of its random numbers
-            average = self.ema.whole()
+            average = self.ema.whole(keep=self.args.should_save)
             if self.args.should_save:
                 self.ema.save(folder, average)
                 seal(folder)
@@ -278,15 +283,26 @@ class FlexMDMTrainer(Trainer):
         return getattr(self.optimizer, "optimizer", self.optimizer)  # accelerate wraps it
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        self.model.check_checkpoint(Path(resume_from_checkpoint))
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         self.ema.load(Path(resume_from_checkpoint))
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """What a checkpoint may lack are the frozen weights, which are their base's."""
+        missing = sorted(set(load_result.missing_keys) & self.model.kept_weights)
+        if missing:
+            raise ValueError(f"the checkpoint was written for another network: it has no {', '.join(missing[:3])}")
 
 
 class _Intervals(TrainerCallback):
     """A resumed run logs, evaluates and saves as often as the recipe says now, not as it said then."""
 
+    def __init__(self, trainer: FlexMDMTrainer) -> None:
+        self.trainer = trainer
+
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **_: Any) -> None:
         state.compute_steps(args, state.max_steps)
+        self.trainer.start_clock()
 
 
 class _Average(TrainerCallback):
@@ -313,7 +329,7 @@ def _decay(recipe: Recipe) -> dict[str, Any]:
         return {"num_cycles": recipe.cycles}
     if recipe.schedule != "trapezoid":
         return {}
-    return {"num_decay_steps": max(round(_DECAYING * recipe.steps), 1), "decay_type": "linear"}
+    return {"num_decay_steps": max(round(DECAYING * recipe.steps), 1), "decay_type": "linear"}
 
 
 def _arguments(recipe: Recipe, folder: Path, device: str | None, report_to: Sequence[str]) -> TrainingArguments:
@@ -341,6 +357,7 @@ def _arguments(recipe: Recipe, folder: Path, device: str | None, report_to: Sequ
         dataloader_num_workers=0,
         disable_tqdm=True,
         use_cpu=runs_on_cpu(device),
+        ddp_find_unused_parameters=False,
     )
     arguments._n_gpu = min(arguments.n_gpu, 1)  # nn.DataParallel would cut a packed batch in pieces: use torchrun
     return arguments
