@@ -7,12 +7,13 @@ equally likely, whatever the schedules, so everything the interpolant knows of (
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from flexmdm.canvas import Canvas, Template, gaps_of
+from flexmdm.precision import float64_device
 from flexmdm.sequences import Ragged
 
 _NEVER = float("-inf")
@@ -103,7 +104,9 @@ class Alignment:
         return table.scatter_add(1, self.candidates, self.weights)
 
     def to(self, device: torch.device | str) -> Alignment:
-        return Alignment(*(getattr(self, field.name).to(device) for field in fields(self)))
+        """The candidates on ``device``, all that is float64 on its `float64_device`."""
+        home = float64_device(device)
+        return Alignment(self.weights.to(home), self.candidates.to(device), self.gaps.to(home), self.log_count.to(home))
 
 
 def align(canvas: Canvas, x1: Ragged, template: Template | None = None) -> Alignment:

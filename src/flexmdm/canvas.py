@@ -15,6 +15,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
+from flexmdm.precision import float64_device
 from flexmdm.randomness import StepRandomness, hash_rows
 from flexmdm.sequences import Ragged
 
@@ -245,7 +246,7 @@ class Canvas:
             open_gaps=self.open_gaps.to(device),
             limits=None if self.limits is None else self.limits.to(device),
             ids=None if self.ids is None else self.ids.to(device),
-            memory=None if self.memory is None else self.memory.to(device),
+            memory=None if self.memory is None else self.memory.to(float64_device(device)),
         )
 
     @classmethod

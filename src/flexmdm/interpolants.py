@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from flexmdm.canvas import Canvas, Role, Template, gaps_of
+from flexmdm.precision import float64_device
 from flexmdm.quadrature import gauss_legendre
 from flexmdm.randomness import stream, uniform
 from flexmdm.schedules import LinearSchedule, Schedule
@@ -45,7 +46,9 @@ class InterpolantSample:
     template: Template
 
     def to(self, device: torch.device | str) -> InterpolantSample:
-        return InterpolantSample(*(getattr(self, field.name).to(device) for field in fields(self)))
+        """On ``device``; ``alpha`` and ``t`` on its `float64_device`: near 1 the hazards need all digits of t."""
+        place = dict.fromkeys(("alpha", "t"), float64_device(device))
+        return InterpolantSample(*(getattr(self, f.name).to(place.get(f.name, device)) for f in fields(self)))
 
 
 @dataclass(frozen=True)

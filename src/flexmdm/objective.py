@@ -13,6 +13,7 @@ from flexmdm.alignment import Alignment, align
 from flexmdm.backbones.denoiser import Denoiser, Prediction, predict
 from flexmdm.canvas import Canvas, Role, Template, runs_of_masks
 from flexmdm.interpolants import FlexMDMInterpolant, InterpolantSample, assemble
+from flexmdm.precision import float64_device
 from flexmdm.quadrature import gauss_legendre
 from flexmdm.randomness import stream, uniform
 from flexmdm.sequences import Ragged
@@ -66,7 +67,7 @@ def flexmdm_loss(
         surprise = -_weighted(log_f, alignment).sum(1)
         missing = alignment.gaps.values
     g = _at_least_float(prediction.insertions.values)
-    divergence = _bregman(missing.to(g.dtype), g)
+    divergence = _bregman(missing.to(g), g)
     divergence = torch.where(canvas.open_gaps.values, divergence, 0.0)
     unmasking = canvas.tokens.lengths.new_zeros(len(canvas), dtype=surprise.dtype)
     unmasking = unmasking.index_add(0, canvas.tokens.rows[masks], surprise)
@@ -89,13 +90,14 @@ def _at_least_float(x: Tensor) -> Tensor:
 
 def _times_hazard(hazard: Tensor, value: Tensor) -> Tensor:
     """The hazard is infinite at t = 1, where nothing is left to happen."""
-    return torch.where(value == 0, 0.0, hazard.to(value.dtype)) * value
+    return torch.where(value == 0, 0.0, hazard.to(value)) * value
 
 
 def _weighted(table: Tensor, alignment: Alignment) -> Tensor:
     """weight * table[candidate], ``[M, W]``, and 0 where the weight is 0 even if the table is -inf there."""
     values = _at_least_float(table.gather(1, alignment.candidates))
-    return alignment.weights.to(values.dtype) * values.masked_fill(alignment.weights == 0, 0.0)
+    weights = alignment.weights.to(values)
+    return weights * values.masked_fill(weights == 0, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +153,7 @@ def likelihood(
         x1 = Ragged.from_lists(x1)
     interpolant = interpolant or getattr(denoiser, "interpolant", None) or FlexMDMInterpolant()
     template = Template.free(x1) if template is None else template
-    device = getattr(denoiser, "device", None) or x1.device
+    device = float64_device(getattr(denoiser, "device", None) or x1.device)
     x1, template = x1.to(device), template.to(device)
     interpolant.check(x1, template, denoiser.mask_id)
     if bool(((x1.values < 0) | (x1.values >= denoiser.vocab_size)).any()):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from flexmdm.canvas import Canvas, gaps_of
 from flexmdm.interpolants import FlexMDMInterpolant
+from flexmdm.precision import float64_device
 from flexmdm.sequences import Ragged
 
 
@@ -42,8 +43,8 @@ class Denoiser(Protocol):
     """Anything that maps (canvas, alpha) to a `Prediction`.
 
     f and g depend on the state and on alpha alone, not on t and not on beta, so alpha ``[B]`` is the clock; 1 means the
-    limit. A denoiser may also have an ``interpolant`` with the schedules it was trained with, which generation then
-    uses, and may raise `ImpossibleCanvas`.
+    limit. A denoiser may also have an ``interpolant`` with the schedules it was trained with and a ``device`` for its
+    canvases, which generation then uses, and may raise `ImpossibleCanvas`.
     """
 
     @property
@@ -73,17 +74,24 @@ class NetworkDenoiser:
 
     @property
     def device(self) -> torch.device:
+        """Where its canvases should be: with the network, or on the CPU if there is no float64."""
+        return float64_device(self._network_device)
+
+    @property
+    def _network_device(self) -> torch.device:
         return next(self.network.parameters()).device
 
     @torch.no_grad()
     def __call__(self, canvas: Canvas, alpha: Tensor) -> Prediction:
+        """The network's answer, on the device of the canvas."""
         tokens = canvas.tokens.values.masked_fill(canvas.is_mask, self.vocab_size)
-        logits, insertions = self.network(
-            tokens, canvas.lengths, canvas.given.values, canvas.open_gaps.values, alpha.float()
-        )
+        seen = (tokens, canvas.lengths, canvas.given.values, canvas.open_gaps.values, alpha.float())
+        there = self._network_device
+        logits, insertions = self.network(*(x.to(there) for x in seen))
         if 0 <= self.mask_id < self.vocab_size:
             logits = logits.index_fill(1, torch.tensor([self.mask_id], device=logits.device), -torch.inf)
-        return Prediction(logits.float().log_softmax(1), gaps_of(canvas.tokens, insertions.float()))
+        log_probs, insertions = (x.to(canvas.device) for x in (logits.float().log_softmax(1), insertions.float()))
+        return Prediction(log_probs, gaps_of(canvas.tokens, insertions))
 
 
 class ImpossibleCanvas(ValueError):

@@ -123,9 +123,9 @@ class ReferenceLM:
             torch.nn.functional.cross_entropy(self._logits(h).float(), t, reduction="none")
             for h, t in zip(hidden.split(_LOGITS_AT_A_TIME), targets.split(_LOGITS_AT_A_TIME), strict=True)
         ]
-        losses = torch.zeros(scored.shape, dtype=torch.float64, device=scored.device)
-        losses[scored] = torch.cat(parts).double()
-        return losses.sum(1).cpu()
+        losses = torch.zeros(scored.shape, dtype=torch.float64)  # not every device has these
+        losses[scored.cpu()] = torch.cat(parts).cpu().double()
+        return losses.sum(1)
 
     def _hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """What the head turns into logits; the logits themselves if the model does more than that with its head."""

@@ -17,6 +17,7 @@ from flexmdm.generation.samplers import AdaptiveSampler, Grid, LowConfidenceSamp
 from flexmdm.generation.spaced import SpacedSampler
 from flexmdm.generation.trace import Event, Recorder
 from flexmdm.interpolants import FlexMDMInterpolant
+from flexmdm.precision import float64_device
 from flexmdm.randomness import StepRandomness
 
 SAMPLERS: dict[str, type[TauSampler | AdaptiveSampler | SpacedSampler | LowConfidenceSampler]] = {
@@ -120,7 +121,8 @@ def generate(
         batch_size: how many sequences to work on at a time; default: all.
         trace: record every insertion and reveal.
         callback: called after every step with a `Progress`.
-        device: where the canvases live; default: where the denoiser says it is, else the CPU.
+        device: where the canvases live; default: where the denoiser says it is, else the CPU. Instead of a device
+            without float64 (MPS) it is the CPU.
 
     >>> from flexmdm import FiniteDistribution
     >>> source = FiniteDistribution({(0, 1): 0.5, (0, 2, 1): 0.5}, vocab_size=3)
@@ -191,6 +193,8 @@ def _start(
         canvas = Canvas.of_prompts(prompts, denoiser.mask_id, max_length, device)
     elif prompts is not None:
         raise ValueError("give prompts or a canvas, not both")
+    canvas = canvas.to(float64_device(canvas.device))
+    alpha = alpha.to(canvas.device) if isinstance(alpha, Tensor) else alpha
     clock = torch.as_tensor(alpha, dtype=torch.float64, device=canvas.device).expand(len(canvas))
     if not bool(((clock >= 0) & (clock <= 1)).all()):
         raise ValueError(f"alpha must lie in [0, 1], got {clock.tolist()[:8]}")
