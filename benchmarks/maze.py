@@ -2,7 +2,7 @@
 
 Needs trained runs (`flexmdm train --config configs/maze21.toml --out runs/maze21`, and with --model mdm for the
 baseline), or the weights that come with the package. Every row is written as soon as it is measured, so that an
-interrupted run goes on where it was; --fresh starts again.
+interrupted run goes on where it was; --fresh starts again. Rows of two models are never mixed under one --name.
 """
 
 from __future__ import annotations
@@ -10,19 +10,24 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+from dataclasses import fields
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from matplotlib.figure import Figure
 from rich.console import Console
 
+from flexmdm.evaluation.charts import SOFT
 from flexmdm.tasks.maze.evaluation import MazeScore, plan
 from flexmdm.tasks.maze.report import table_of
 from flexmdm.training.loading import load_named
-from flexmdm.training.progress import LOG_FILE, draw_curves, read_log
+from flexmdm.training.progress import LOG_FILE, read_log
 
 EXAMPLES = """examples:
   python benchmarks/maze.py runs/maze21 --mdm runs/maze21-mdm --name maze21
-  python benchmarks/maze.py --pretrained maze41 --name maze41 --num 500
+  python benchmarks/maze.py --pretrained maze41 --name maze41-pretrained --num 500
 """
 RESULTS = Path(__file__).parent / "results"
 PAPER = {"mdm": {2: 0.684, 7: 0.293, 12: 0.242}, "flexmdm": {2: 0.923, 7: 0.904, 12: 0.900}}  # 41 x 41, 256 steps
@@ -31,8 +36,11 @@ FLEXMDM: list[dict[str, Any]] = [
     {"sampler": "spaced", "steps": 64, "temperature": 0.0},
     {"sampler": "spaced", "steps": 32, "temperature": 0.0},
     {"sampler": "spaced", "steps": 16, "temperature": 0.0},
+    {"sampler": "spaced", "steps": 48, "temperature": 1.0},
+    {"sampler": "spaced", "steps": 32, "temperature": 1.0},
     {"sampler": "spaced", "steps": 16, "temperature": 1.0},
     {"sampler": "tau", "steps": 256, "temperature": 1.0},
+    {"sampler": "tau", "steps": 256, "temperature": 0.0},
     {"sampler": "adaptive", "steps": 256, "confidence": "top_prob", "temperature": 0.0},
     {"sampler": "tau", "steps": 64, "temperature": 1.0},
     {"sampler": "adaptive", "steps": 64, "confidence": "top_prob", "temperature": 0.0},
@@ -45,9 +53,34 @@ MDM: list[dict[str, Any]] = [
 ]
 
 
+CONFIDENCE = {"adaptive": "top_prob", "spaced": "random"}  # what a sampler takes where nothing is said
+DISTINCT = "distinct"  # how rows name their problems; older rows drew paths and say nothing
+COLUMNS = (
+    "model", "sampler", "temperature", "K", "success", "95% interval", "valid", "excess", "evaluations", "ms per path"
+)  # fmt: skip
+COLOURS = ("#3d7dca", "#e07b39", "#2f9e77", "#b5529c")
+
+
 def key_of(row: dict[str, Any]) -> tuple:
     """What makes two rows the same measurement."""
-    return tuple(row[name] for name in ("model", "subgoals", "num", "sampler", "steps", "temperature", "seed"))
+    asked = tuple(row[name] for name in ("model", "subgoals", "num", "sampler", "steps", "temperature", "seed"))
+    return *asked, row.get("confidence") or CONFIDENCE.get(row["sampler"])
+
+
+def check_origin(rows: list[dict[str, Any]], model: str, trained: dict[str, float] | None, name: str) -> None:
+    """Refuse to put rows of one model beside those of another, or in their place."""
+    others = [row.get("trained") for row in rows if row["model"] == model and row.get("trained") != trained]
+    if others:
+        raise SystemExit(
+            f"{RESULTS / name}.json holds {len(others)} rows of another {model} ({_told(others[0])}; this one: "
+            f"{_told(trained)}): choose another --name, or measure everything again with --fresh"
+        )
+
+
+def _told(trained: dict[str, float] | None) -> str:
+    if trained is None:
+        return "weights of the package"
+    return f"{trained['hours']} hours, {trained['steps']:,} steps, {trained['sequences']:,} sequences"
 
 
 def main() -> None:
@@ -65,28 +98,28 @@ def main() -> None:
     console, file = Console(), RESULTS / f"{arguments.name}.json"
     stored = json.loads(file.read_text()) if file.is_file() and not arguments.fresh else {"rows": []}
     rows: list[dict[str, Any]] = stored["rows"]
-    settings = [(arguments.run, arguments.pretrained, FLEXMDM)]
+    contenders = [(arguments.run, arguments.pretrained, FLEXMDM)]
     if arguments.mdm is not None:
-        settings.append((arguments.mdm, None, MDM))
-    for folder, pretrained, samplers in settings:
-        task, model = load_named(folder, pretrained)
-        trained = _training(folder) if folder is not None else None
-        rows[:] = [row for row in rows if row["model"] != task.model or row.get("trained") == trained]
+        contenders.append((arguments.mdm, None, MDM))
+    loaded = [(*load_named(run, pretrained), _training(run), samplers) for run, pretrained, samplers in contenders]
+    for task, _, trained, _ in loaded:
+        check_origin(rows, task.model, trained, arguments.name)
+    for task, model, trained, samplers in loaded:
         denoiser = model.denoiser()
         for options in samplers:
             for count in COUNTS:
-                wanted = {"model": task.model, "subgoals": count, "num": arguments.num, "seed": 0}
-                wanted |= options
-                if key_of(wanted) in {key_of(row) for row in rows}:
+                wanted = {"model": task.model, "subgoals": count, "num": arguments.num, "seed": 0, **options}
+                if key_of(wanted) in map(key_of, rows):
                     continue
                 score = plan(task, denoiser, count, arguments.num, **options).score
                 console.print(table_of([score], ""), highlight=False)
-                rows.append({**score.to_dict(), "trained": trained})
+                rows.append({**score.to_dict(), "trained": trained, "problems": DISTINCT})
                 write(rows, arguments)
     write(rows, arguments)
     runs = {n: f for n, f in (("FlexMDM", arguments.run), ("MDM", arguments.mdm)) if f}
     if runs:
-        draw_curves({n: read_log(f / LOG_FILE) for n, f in runs.items()}, RESULTS / f"{arguments.name}-loss.png")
+        logs = {n: read_log(f / LOG_FILE) for n, f in runs.items()}
+        learning_curves(logs).savefig(RESULTS / f"{arguments.name}-loss.png", dpi=150)
     (RESULTS / "logs").mkdir(exist_ok=True)
     for model, folder in runs.items():
         shutil.copy(folder / LOG_FILE, RESULTS / "logs" / f"{arguments.name}-{model.lower()}.jsonl")
@@ -100,9 +133,9 @@ def write(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
     (RESULTS / f"{arguments.name}.md").write_text(markdown(rows, command))
 
 
-def _training(folder: Path) -> dict[str, float] | None:
-    """How long the model was trained: hours, steps, sequences seen."""
-    log = read_log(folder / LOG_FILE)
+def _training(folder: Path | None) -> dict[str, float] | None:
+    """How long the model was trained: hours, steps, sequences seen; of the weights of the package nobody knows."""
+    log = read_log(folder / LOG_FILE) if folder is not None else []
     last = log[-1] if log else None
     return last and {"hours": round(last["seconds"] / 3600, 2), "steps": last["step"], "sequences": last["sequences"]}
 
@@ -115,28 +148,44 @@ def _command(arguments: argparse.Namespace) -> str:
 
 def markdown(rows: list[dict[str, Any]], command: str) -> str:
     """The table, with the paper's beside it where the maze is the paper's."""
-    scores = [MazeScore(**{k: v for k, v in row.items() if k != "trained"}) for row in rows]
-    size = scores[0].size
-    lines = [f"Maze {size} x {size}, {scores[0].num} held-out problems for each K. Made by `{command}`.", ""]
+    size, num = rows[0]["size"], rows[0]["num"]
+    lines = [f"Maze {size} x {size}, {num} held-out problems for each K. Made by `{command}`.", ""]
     for model in ("flexmdm", "mdm"):
-        trained = next((row["trained"] for row in rows if row["model"] == model and row.get("trained")), None)
-        if trained:
-            lines.append(
-                f"{model}: {trained['hours']} hours, {trained['steps']:,} steps, {trained['sequences']:,} sequences.  "
-            )
-    lines += ["", "| model | sampler | K | success | 95% interval | valid | excess | evaluations | ms per path |"]
-    lines.append("|---|---|---|---|---|---|---|---|---|")
-    for s in scores:
-        name = f"{s.sampler}, {s.steps} steps" + ("" if s.temperature == 1 else ", temperature 0")
-        excess = "" if s.excess is None else f"{s.excess:+.2f}"
-        lines.append(
-            f"| {s.model} | {name} | {s.subgoals} | {s.success:.1%} | {s.low:.1%} - {s.high:.1%} | {s.valid:.1%} "
-            f"| {excess} | {s.evaluations:.0f} | {1000 * s.seconds:.0f} |"
-        )
-    if size == 41:
-        for model, values in PAPER.items():
-            lines += [f"| {model}, the paper | 256 steps | {k} | {value:.1%} | | | | |" for k, value in values.items()]
+        lines += [f"{model}: {_told(row.get('trained'))}.  " for row in rows if row["model"] == model][:1]
+    if any(row.get("problems") != DISTINCT for row in rows):
+        lines.append("Rows with * drew held-out paths, not problems: at K = 2 some problems count several times.")
+    lines += ["", f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    for row in rows:
+        s = MazeScore(**{f.name: row[f.name] for f in fields(MazeScore) if f.name in row})
+        confidence = "" if key_of(row)[-1] == CONFIDENCE.get(s.sampler) else f" ({s.confidence})"
+        name = f"{s.sampler}{confidence}, {s.steps} steps" + ("" if row.get("problems") == DISTINCT else " *")
+        cells = [s.model, name, f"{s.temperature:g}", str(s.subgoals), f"{s.success:.1%}"]
+        cells += [f"{s.low:.1%} - {s.high:.1%}", f"{s.valid:.1%}", "" if s.excess is None else f"{s.excess:+.2f}"]
+        lines.append(f"| {' | '.join([*cells, f'{s.evaluations:.0f}', f'{1000 * s.seconds:.0f}'])} |")
+    for model, values in PAPER.items() if size == 41 else ():
+        for k, value in values.items():
+            cells = [f"{model}, the paper", "256 steps", "", str(k), f"{value:.1%}"]
+            lines.append(f"| {' | '.join(cells + [''] * (len(COLUMNS) - len(cells)))} |")
     return "\n".join(lines) + "\n"
+
+
+def learning_curves(logs: dict[str, list[dict[str, float]]]) -> Figure:
+    """The loss of each run against the sequences it saw and against its hours: dots for batches, a line held out."""
+    figure = Figure(figsize=(11, 4.2), layout="constrained", facecolor="white")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for axes, key, unit, label in ((left, "sequences", 1000, "thousand sequences"), (right, "seconds", 3600, "hours")):
+        for colour, (name, log) in zip(cycle(COLOURS), logs.items(), strict=False):
+            for loss, style in (("loss", {"marker": ".", "ls": "", "alpha": 0.25}), ("eval_loss", {"marker": "o"})):
+                points = [(line[key] / unit, line[loss]) for line in log if loss in line]
+                known = {"label": name} if loss == "eval_loss" else {}
+                axes.plot(*np.array(points).reshape(-1, 2).T, color=colour, markersize=3.5, **style, **known)
+        axes.set(xlabel=f"{label} of training", yscale="log")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(colors=SOFT, which="both")
+        axes.grid(alpha=0.15)
+    left.set_ylabel("loss (nats per sequence)")
+    left.legend(frameon=False)
+    return figure
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import shlex
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -21,6 +23,7 @@ from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +34,7 @@ from torch import Tensor
 
 from flexmdm import FlexMDMInterpolant, InterpolantSample, Ragged
 from flexmdm.backbones.attention import Layout
-from flexmdm.backbones.dit import DiT
+from flexmdm.backbones.dit import DiT, gap_features
 from flexmdm.tasks.maze import MazeTask
 from flexmdm.training.collation import Collator
 
@@ -42,6 +45,9 @@ EXAMPLES = """examples:
 """
 RESULTS = Path(__file__).parent / "results"
 LIMIT_RATIO, LIMIT_SHARE = 1.5, 0.45
+HEADINGS = (
+    "batch", "padding", "packed tokens/s", "padded tokens/s", "ratio", "of peak", "memory", "padded", "compiled ratio"
+)  # fmt: skip
 
 
 def maze_batch(size: int) -> tuple[str, InterpolantSample, int]:
@@ -77,7 +83,7 @@ def padded_pass(network: DiT, sample: InterpolantSample) -> tuple[Tensor, Tensor
     canvas = sample.canvas
     lengths = canvas.lengths + 1
     size, width = len(canvas), int(lengths.max())
-    real = torch.arange(width) < lengths[:, None]
+    real = (torch.arange(width) < lengths[:, None]).flatten()
     layout = Layout.of(torch.full((size,), width))
     start = torch.full((size, 1), network.vocab_size + 1)
     ids = torch.cat([start, canvas.tokens.to_padded(0)], 1).flatten()
@@ -90,13 +96,17 @@ def padded_pass(network: DiT, sample: InterpolantSample) -> tuple[Tensor, Tensor
         modulation = block.modulation(condition).index_select(0, layout.sequence)
         shift1, scale1, gate1, *rest = modulation.unflatten(1, (6, -1)).unbind(1)
         q, k, v = (y.unflatten(0, (size, width)).transpose(1, 2) for y in block.project(x, shift1, scale1, rotation))
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=real[:, None, None])
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=real.view(size, 1, 1, width))
         x = block.feed(x, mixed.transpose(1, 2).reshape(size * width, -1), gate1, *rest)
     shift, scale = network.modulation(condition).index_select(0, layout.sequence).unflatten(1, (2, -1)).unbind(1)
     x = network.norm(x) * (1 + scale) + shift
-    logits = network.token_head(x[(ids == network.vocab_size) & real.flatten()])
-    insertions = network.insertion_head(x[real.flatten()], sample.alpha.float(), Layout.of(lengths))
+    logits = network.token_head(x[(ids == network.vocab_size) & real])
+    rows = Layout.of(lengths, varlen=True)  # of what is no padding; without buckets, as nothing attends any more
+    insertions = network.insertion_head(gap_features(x[real], rows), sample.alpha.float()[rows.sequence])
     return logits, insertions * canvas.open_gaps.values
+
+
+PASSES = {"packed": packed_pass, "padded": padded_pass}
 
 
 def forward_backward(network: DiT, run: Callable, sample: InterpolantSample) -> float:
@@ -130,7 +140,7 @@ def matrix_peak() -> float:
 def peak_memory(kind: str, how: str, size: int) -> float:
     """Megabytes that a process needs for one pass with gradients, all libraries included."""
     _, sample, vocab = BATCHES[kind](size)
-    forward_backward(DiT(vocab, dropout=0.0), {"packed": packed_pass, "padded": padded_pass}[how], sample)
+    forward_backward(DiT(vocab, dropout=0.0), PASSES[how], sample)
     # Not ru_maxrss: a child starts with that of the process that made it.
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(status["VmHWM"].split()[0]) / 1024
@@ -142,7 +152,7 @@ def peak_memory_elsewhere(kind: str, how: str, size: int) -> float:
         return pool.submit(peak_memory, kind, how, size).result()
 
 
-def measure(name: str, sample: InterpolantSample, vocab: int, repeats: int, compiled: bool) -> dict[str, float | str]:
+def measure(name: str, sample: InterpolantSample, vocab: int, repeats: int, compiled: bool) -> dict[str, Any]:
     """Packed, padded and bare matrix products in turns, on one batch."""
     torch.manual_seed(0)
     network = DiT(vocab, dropout=0.0)
@@ -165,7 +175,7 @@ def measure(name: str, sample: InterpolantSample, vocab: int, repeats: int, comp
             times["compiled"].append(forward_backward(fast, packed_pass, sample))
     tokens = sample.canvas.tokens.values.shape[0]
     seconds = median(times["packed"])
-    row: dict[str, float | str] = {
+    row: dict[str, Any] = {
         "batch": name,
         "tokens": tokens,
         "padding": 1 - tokens / (len(sample.canvas) * sample.canvas.tokens.max_length),
@@ -181,6 +191,44 @@ def measure(name: str, sample: InterpolantSample, vocab: int, repeats: int, comp
     return row
 
 
+def verdicts(rows: list[dict[str, Any]]) -> list[str]:
+    """Whether each target holds on each batch, in words."""
+    wanted = (
+        ("times the tokens per second of padded", "ratio", LIMIT_RATIO, ".2f"),
+        ("of the peak", "share_of_peak", LIMIT_SHARE, ".0%"),
+    )
+    return [
+        f"{'holds' if row[key] >= limit else 'MISSED'}: {row['batch']}, {row[key]:{form}} {what}, wanted {limit:{form}}"
+        for row in rows
+        for what, key, limit, form in wanted
+    ]
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A row of the table, under ``HEADINGS``."""
+    return [
+        row["batch"], f"{row['padding']:.0%}", f"{row['packed_tokens_per_second']:,.0f}",
+        f"{row['padded_tokens_per_second']:,.0f}", f"{row['ratio']:.2f}", f"{row['share_of_peak']:.0%}",
+        f"{row['packed_memory_mb']:,.0f} MB", f"{row['padded_memory_mb']:,.0f} MB",
+        f"{row['compiled_ratio']:.2f}" if "compiled_ratio" in row else "-",
+    ]  # fmt: skip
+
+
+def markdown(rows: list[dict[str, Any]], setting: dict[str, Any]) -> str:
+    """The table and whether the targets hold."""
+    lines = [
+        f"One forward and backward pass of the paper's maze model, {setting['threads']} threads on "
+        f"{setting['machine']}, torch {setting['torch']}. Made by `{setting['command']}`.",
+        "",
+        f"| {' | '.join(HEADINGS)} |",
+        "|---" * len(HEADINGS) + "|",
+        *(f"| {' | '.join(cells(row))} |" for row in rows),
+        "",
+        *(f"- {verdict}" for verdict in verdicts(rows)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Measure, print, and write benchmarks/results/network.{json,md}."""
     parser = argparse.ArgumentParser(
@@ -191,30 +239,30 @@ def main() -> None:
     parser.add_argument("--paragraph-batch", type=int, default=32, help="paragraphs per batch")
     parser.add_argument("--compile", action="store_true", help="also measure compiled blocks")
     arguments = parser.parse_args()
-    rows = []
+    rows: list[dict[str, Any]] = []
     for kind, size in (("maze", arguments.maze_batch), ("paragraphs", arguments.paragraph_batch)):
         row = measure(*BATCHES[kind](size), repeats=arguments.repeats, compiled=arguments.compile)
-        memory = {f"{how}_memory_mb": peak_memory_elsewhere(kind, how, size) for how in ("packed", "padded")}
+        memory = {f"{how}_memory_mb": peak_memory_elsewhere(kind, how, size) for how in PASSES}
         rows.append({**row, "sequences": size, **memory})
     table = Table(title="One forward and backward pass of the paper's maze model")
-    for heading in ("batch", "padding", "packed tokens/s", "padded tokens/s", "ratio", "of peak", "memory", "padded"):
+    for heading in HEADINGS:
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(
-            str(row["batch"]), f"{row['padding']:.0%}", f"{row['packed_tokens_per_second']:,.0f}",
-            f"{row['padded_tokens_per_second']:,.0f}", f"{row['ratio']:.2f}", f"{row['share_of_peak']:.0%}",
-            f"{row['packed_memory_mb']:,.0f} MB", f"{row['padded_memory_mb']:,.0f} MB",
-        )  # fmt: skip
-    Console().print(table)
+        table.add_row(*cells(row))
+    console = Console()
+    console.print(table)
+    for verdict in verdicts(rows):
+        console.print(verdict, highlight=False)
     RESULTS.mkdir(exist_ok=True)
     setting = {
-        "command": "python benchmarks/network.py",
+        "command": shlex.join(["python", "benchmarks/network.py", *sys.argv[1:]]),
         "threads": torch.get_num_threads(),
         "machine": platform.machine(),
         "torch": version("torch"),
         "targets": {"ratio": LIMIT_RATIO, "share_of_peak": LIMIT_SHARE},
     }
     (RESULTS / "network.json").write_text(json.dumps({**setting, "rows": rows}, indent=2) + "\n")
+    (RESULTS / "network.md").write_text(markdown(rows, setting))
 
 
 if __name__ == "__main__":

@@ -89,14 +89,15 @@ def main() -> None:
         f"Maze {arguments.size} x {arguments.size}, K = 4, {arguments.num} held-out problems; "
         f"{arguments.minutes:g} minutes of training on one core each, both at once. Made by `{command}`.",
         "",
-        "| targets | run | training steps | held-out loss | sampler | success | 95% interval | evaluations |",
-        "|---|---|---|---|---|---|---|---|",
+        "| targets | run | training steps | held-out loss | sampler | temperature | success | 95% interval "
+        "| evaluations |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         lines.append(
             f"| {row['targets']} | {row['run']} | {row['training_steps']} | {row['held_out_loss']:.2f} "
-            f"| {row['sampler']} | {row['success']:.1%} | {row['low']:.1%} - {row['high']:.1%} "
-            f"| {row['evaluations']:.0f} |"
+            f"| {row['sampler']}, {row['steps']} steps | {row['temperature']:g} | {row['success']:.1%} "
+            f"| {row['low']:.1%} - {row['high']:.1%} | {row['evaluations']:.0f} |"
         )
     (RESULTS / "targets.md").write_text("\n".join(lines) + "\n")
 

@@ -1,6 +1,7 @@
 """Where packed rows go, and attention within each sequence, against plain attention one sequence at a time."""
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -186,6 +187,61 @@ def test_the_network_says_the_same_with_either_kernel(network, monkeypatch):
 )
 def test_the_kernel_for_variable_lengths_is_for_half_precision_on_cuda(device, dtype, preferred):
     assert prefers_varlen(torch.device(device), dtype) == preferred
+
+
+@pytest.mark.parametrize(("device", "preferred"), [("cuda", True), ("cpu", False), ("meta", False)])
+def test_under_autocast_its_precision_decides_and_not_that_of_the_weights(device, preferred, monkeypatch):
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: True)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda kind: torch.bfloat16)
+    assert prefers_varlen(torch.device(device), torch.float32) == preferred
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda kind: torch.float32)
+    assert not prefers_varlen(torch.device(device), torch.bfloat16)
+
+
+@pytest.mark.parametrize("onlooker", [False, True])
+def test_under_autocast_the_kernel_for_variable_lengths_gets_one_half_precision(onlooker, monkeypatch):
+    """Queries and keys come rotated in float32, values as the projection made them."""
+    seen = set()
+
+    def kernel(q, k, v, *bounds, **options):
+        seen.update((q.dtype, k.dtype, v.dtype))
+        return reference_varlen(q, k, v, *bounds, **options)
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
+    lengths = torch.tensor([4, 1, 11])
+    q, k, v = (x.float() for x in rows(16))
+    with torch.autocast("cpu", torch.bfloat16):
+        layouts = [Layout.of(lengths, varlen, onlooker) for varlen in (True, False)]
+        by_kernel, by_buckets = (attend(q, k, v.bfloat16(), layout) for layout in layouts)
+    assert seen == {torch.bfloat16} and by_kernel.dtype == by_buckets.dtype == torch.bfloat16
+    torch.testing.assert_close(by_kernel, by_buckets, rtol=0, atol=0.02)
+
+
+def test_the_network_under_autocast_reaches_the_kernel_for_variable_lengths(network, monkeypatch):
+    """As on CUDA, with the CPU in its place."""
+    seen = set()
+
+    def kernel(q, k, v, *bounds, **options):
+        seen.update((q.dtype, k.dtype, v.dtype))
+        return reference_varlen(q, k, v, *bounds, **options)
+
+    lengths = torch.tensor([4, 0, 11])
+    tokens, flags = torch.arange(15) % 8, torch.arange(18) % 3 > 0
+    batch = (tokens, lengths, flags[:15], flags, torch.tensor([0.1, 0.2, 0.5]))
+    on_cuda = partial(prefers_varlen, torch.device("cuda"))
+    monkeypatch.setattr(dit, "prefers_varlen", lambda device, dtype: on_cuda(dtype))
+    enabled, dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: enabled("cpu"))
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda kind: dtype("cpu"))
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
+    network(*batch)
+    assert not seen  # in full precision there is no such kernel
+    with torch.autocast("cpu", torch.bfloat16):
+        logits, insertions = network(*batch)
+    assert seen == {torch.bfloat16}
+    expected_logits, expected = network(*batch)
+    torch.testing.assert_close(logits.float(), expected_logits, rtol=0, atol=0.15)
+    torch.testing.assert_close(insertions, expected, rtol=0, atol=0.15)
 
 
 # Positions ------------------------------------------------------------------------------------------------------------

@@ -182,7 +182,9 @@ def test_no_model_and_too_little_memory_are_said(tmp_path, monkeypatch):
         load_base(tmp_path / "nowhere")
     folder = written(tmp_path)
     monkeypatch.setattr("flexmdm.backbones.bases.free_memory", lambda *_: 1000)
-    with pytest.raises(ValueError, match=r"need about .* GB and .* GB are free where they are to be loaded: load them in bfloat16"):
+    with pytest.raises(
+        ValueError, match=r"need about .* GB and .* GB are free where they are to be loaded: load them in bfloat16"
+    ):
         load_base(folder)
 
 

@@ -1,8 +1,12 @@
+import json
 import subprocess
 import sys
+import warnings
 from types import ModuleType
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from flexmdm.cli import entry, main
@@ -60,6 +64,127 @@ def test_value_error_keeps_its_traceback_when_debugging(monkeypatch):
     monkeypatch.setenv("FLEXMDM_DEBUG", "1")
     with pytest.raises(ValueError, match="positive"):
         main()
+
+
+def runs(monkeypatch, capsys, run, *arguments):
+    """What the program prints to stderr, and its exit code, if the demo is `run`."""
+    fake_demo(monkeypatch, run)
+    monkeypatch.setattr(sys, "argv", ["flexmdm", *(arguments or ["demo", "oracle"])])
+    monkeypatch.delenv("FLEXMDM_DEBUG", raising=False)
+    with pytest.raises(SystemExit) as exit:
+        main()
+    return capsys.readouterr().err, exit.value.code
+
+
+def raising(error):
+    def run(**_):
+        raise error
+
+    return run
+
+
+def test_a_warning_is_one_line_without_its_source(monkeypatch, capsys):
+    shown = warnings.showwarning
+
+    def run(**_):
+        warnings.warn("the run is\nnot finished", stacklevel=1)
+
+    assert runs(monkeypatch, capsys, run) == ("warning: the run is not finished\n", 0)
+    assert warnings.showwarning is shown
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.\nMore of it"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        MemoryError(),
+    ],
+)
+def test_out_of_memory_is_one_line(monkeypatch, capsys, error):
+    err, code = runs(monkeypatch, capsys, raising(error))
+    assert code == 2 and err.startswith("error: out of memory (") and err.count("\n") == 1 and "More of it" not in err
+
+
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        (
+            "train",
+            ["--batch-size with more --accumulation", "gradient_checkpointing = true in the [recipe]", "--shard"],
+        ),
+        ("retrofit", ["--batch-size with more --accumulation", "--shard under torchrun", "--four-bit"]),
+        ("eval", ["--batch-size", "--num"]),
+        ("sample", ["--num"]),
+    ],
+)
+def test_out_of_memory_says_what_to_do(monkeypatch, capsys, command, advice):
+    def app():
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(entry, "app", app)
+    err, code = runs(monkeypatch, capsys, None, command)
+    assert code == 2 and all(part in err for part in advice)
+
+
+def test_an_error_of_ours_keeps_its_traceback(monkeypatch):
+    fake_demo(monkeypatch, raising(RuntimeError("the sampler made no progress")))
+    monkeypatch.setattr(sys, "argv", ["flexmdm", "demo", "oracle"])
+    with pytest.raises(RuntimeError, match="no progress"):
+        main()
+
+
+def test_damaged_weights_are_one_line(monkeypatch, capsys, tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"\xff" * 100)
+    err, code = runs(monkeypatch, capsys, lambda **_: load_file(tmp_path / "model.safetensors"))
+    assert code == 2 and err.startswith("error: the weights cannot be read, a .safetensors file is damaged (")
+    assert "copy or fetch the model again" in err and err.count("\n") == 1
+
+
+def help_of(command):
+    """In one line, without the frame around it."""
+    return " ".join(runner.invoke(entry.app, [command, "--help"]).output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("command", ["sample", "infill", "complete", "eval"])
+def test_the_help_says_which_samplers_and_devices_are_the_default(command):
+    help = help_of(command)
+    assert "or (MDM only) low_confidence." in help
+    assert "[default: FlexMDM: spaced; MDM: tau on text, low_confidence on mazes" in help
+    assert "cpu, cuda or mps. [default: what there is]" in help
+
+
+def test_the_help_of_eval_says_what_its_json_is():
+    what = "an object for one result, a list for several (of --subgoals, --steps or runs), each with its run"
+    assert what in help_of("eval")
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["1,1"], "a path needs a start and a goal: give at least two cells, got (1, 1)"),
+        (["1,1", "2;3"], "a cell is row,column such as 3,5; got '2;3'"),
+        (["one"], "a cell is row,column such as 3,5; got 'one'"),
+    ],
+)
+def test_bad_cells_are_named_before_anything_is_loaded(monkeypatch, capsys, cells, message):
+    monkeypatch.setitem(sys.modules, "flexmdm.training.loading", None)
+    for run in (["runs/any"], ["--pretrained", "maze41"]):
+        err, code = runs(monkeypatch, capsys, None, "sample", *run, "--through", *cells)
+        assert code == 2 and message in err
+
+
+@pytest.mark.parametrize("subgoals", ["2", "2,3"])
+def test_eval_of_a_maze_writes_an_object_or_a_list_with_the_run(monkeypatch, capsys, tmp_path, subgoals):
+    file, options = tmp_path / "new" / "score.json", ["--num", "2", "--steps", "4", "--device", "cpu", "--json"]
+    arguments = "eval", "--pretrained", "maze41", "--subgoals", subgoals, *options, str(file)
+    err, code = runs(monkeypatch, capsys, None, *arguments)
+    assert code == 0 and f"written to {file}" in err
+    scores = json.loads(file.read_text())
+    assert isinstance(scores, dict) == (subgoals == "2")
+    for score in [scores] if subgoals == "2" else scores:
+        assert score["run"] == "maze41" and {"success", "evaluations"} <= set(score)
 
 
 def test_importing_the_command_line_loads_nothing_heavy():

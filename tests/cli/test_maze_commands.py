@@ -1,10 +1,11 @@
 """The maze from the command line: train, go on, measure, plan, and every way to get it wrong."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from flexmdm.tasks.maze import Maze
+from flexmdm.tasks.maze import Maze, report
 
 TINY = [
     "train", "--task", "maze", "--size", "7", "--subgoals", "2-4", "--hidden", "16", "--layers", "1", "--heads", "2",
@@ -54,17 +55,79 @@ def test_sample_draws_the_path_here_and_as_a_picture(run, tmp_path, command):
     arguments = ["sample", run, "--through", "1,1", "3,3", "5,5", "--output", picture, "--json", file]
     out, err, code = command(*arguments)
     assert code == 0, err
-    assert "██" in out and "cells;" in out
+    assert "██" in out and "cells;" in out and "the subgoals" in out
+    assert "was given" not in out
     assert picture.read_bytes().startswith(b"\x89PNG")
     plan = json.loads(file.read_text())
     assert plan["through"] == [[1, 1], [3, 3], [5, 5]]
     assert plan["paths"][0]["path"][0] == [1, 1] and plan["paths"][0]["path"][-1] == [5, 5]
+    assert plan["tries"] == 4 and f"{plan['successes']} of 4 tries" in out and len(plan["paths"]) == 1
+    assert plan["paths"][0]["success"] == (plan["successes"] > 0)
 
 
 def test_sample_without_cells_takes_a_held_out_problem(mdm, tmp_path, command):
     out, err, code = command("sample", mdm, "--num", "2", "-o", tmp_path / "two.png")
     assert code == 0, err
-    assert out.count("cells;") == 2
+    assert out.count("cells;") == 2 and "of 2 paths" in out
+    assert "no cells were given" in out and "--through" in out
+
+
+def answers(monkeypatch, *paths):
+    """Let the model answer so."""
+    monkeypatch.setattr(report, "generate", lambda *_, **__: SimpleNamespace(sequences=[list(path) for path in paths]))
+
+
+RIGHT = [8, 15, 22, 23, 24]  # from 1,1 to 3,3
+THERE = ["--through", "1,1", "3,3"]
+
+
+def test_sample_keeps_the_first_try_that_is_right_and_says_how_many_are(run, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    longer = [8, 9, 10, 17, 24]
+    answers(monkeypatch, [8, 24], longer, RIGHT, [])
+    out, err, code = command("sample", run, *THERE, "--json", "plan.json")
+    assert code == 0, err
+    assert "2 of 4 tries are right: this is the first of them" in out
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert [[list(divmod(token, 7)) for token in longer]] == [each["path"] for each in plan["paths"]]
+    assert plan["successes"] == 2 and plan["tries"] == 4
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ([], "it is empty"),
+        ([15, 22, 23, 24], "it starts at 2,1 and not at 1,1"),
+        (RIGHT[:-1], "it ends at 3,2 and not at 3,3"),
+        ([8, 24], "it jumps from 1,1 to 3,3"),
+    ],
+)
+def test_a_path_that_fails_is_told_why_and_what_to_try(path, words, run, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    answers(monkeypatch, path, [], [8], [8, 24])
+    out = " ".join(command("sample", run, *THERE)[0].split())
+    assert words in out and "0 of 4 tries are right" in out
+    assert all(option in out for option in ("--seed", "--steps", "--num 8"))
+
+
+def test_the_picture_says_whether_the_path_is_valid(run, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    titles = []
+    monkeypatch.setattr(report, "draw_maze", lambda axes, maze, path, goals, title, **_: titles.append(title))
+    answers(monkeypatch, RIGHT, [8, 24], [])
+    assert command("sample", run, *THERE, "--num", "3")[2] == 0
+    assert titles == [
+        "valid: 5 cells",
+        "not valid: 2 cells; it jumps from 1,1 to 3,3",
+        "not valid: 0 cells; it is empty",
+    ]
+
+
+def test_tries_that_are_all_alike_are_not_taken_for_several(mdm, tmp_path, monkeypatch, command):
+    """LLaDA's sampler draws nothing at temperature 0: another seed gives the same."""
+    monkeypatch.chdir(tmp_path)
+    out = " ".join(command("sample", mdm, *THERE)[0].split())
+    assert "they are all the same" in out and "--temperature 1" in out
 
 
 def test_resume_goes_on_with_the_configuration_of_the_run(run, tmp_path, command):
@@ -99,6 +162,10 @@ def wall():
         (["train", "--task", "maze", "--size", "3", "--out", "x"], ["at least 5", "3"]),
         (["train", "--task", "maze", "--subgoals", "1-4", "--out", "x"], ["start and goal", "1-4"]),
         (["train", "--task", "maze", "--subgoals", "many", "--out", "x"], ["2-12", "many"]),
+        (
+            ["train", "--task", "maze", "--size", "7", "--subgoals", "2-400", "--out", "x"],
+            ["400 cells", "the longest has 12", "fewer subgoals"],
+        ),
         (["train", "--task", "maze", "--model", "gpt", "--out", "x"], ["flexmdm or mdm", "gpt"]),
         (["train", "--task", "chess", "--out", "x"], ["chess", "maze"]),
         (["train", "--out", "x"], ["--task maze"]),
@@ -128,6 +195,7 @@ def test_bad_input_is_said_in_one_line_and_nothing_is_written(arguments, words, 
         (["1,1"], ["at least two"]),
         (["1,1", "1,1"], ["twice"]),
         (["1,1", "five"], ["row,column", "five"]),
+        (["1,1", "5,5"] * 6, ["these 12 cells", "89", "none of more than", "leave some out"]),
     ],
 )
 def test_cells_that_cannot_be_connected_are_named(cells, words, run, tmp_path, monkeypatch, command):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from flexmdm.cli.evaluate import _how_to_measure
 from flexmdm.tasks.sft import SFTPipeline, report
 
 TINY = [
@@ -38,6 +39,41 @@ def test_a_run_trains_resumes_and_answers(model, sums, trained, command, tmp_pat
     assert all(row["evaluations"] == answer.evaluations >= 1 for row, answer in zip(rows, answers, strict=True))
 
 
+def test_what_a_run_on_pairs_cannot_do_is_said(sums, trained, command):
+    run = trained("sums", "train", sums, *TINY)
+    out, err, code = command("eval", run, "--num", "5")
+    assert code == 2 and "sums: a run on sft is measured by --benchmark gsm8k --data FOLDER" in err
+    out, err, code = command("complete", run, "")
+    assert code == 2 and "the prompt is empty, and this model answers prompts: write a question" in err
+    out, err, code = command("complete", run, "1+1", "--sampler", "low_confidence")
+    expected = f"--sampler low_confidence is for MDM only, and {run} is a FlexMDM: take spaced, adaptive or tau"
+    assert code == 2 and expected in err and "Prompt" not in err
+
+
+def test_runs_that_cannot_be_measured_together_are_named():
+    assert _how_to_measure({"mine": "code"}).startswith("mine: a run on code is measured by --benchmark humaneval-i")
+    assert "(a on text, b on maze): evaluate those of one task at a time" in _how_to_measure({"a": "text", "b": "maze"})
+    assert "runs on mazes are evaluated one by one" in _how_to_measure({"a": "maze", "b": "maze"})
+
+
+def test_from_a_run_of_characters_all_unknown_ones_are_named_at_once(sums, trained, command, tmp_path):
+    file = tmp_path / "digits.txt"
+    file.write_text("".join(f"{number}\n" for number in range(100, 300)))
+    run = trained("digits", "train", file, *TINY[2:], "--tokenizer", "characters")
+    out, err, code = command("train", sums, "--task", "sft", "--from", run, "--steps", "2", "--out", tmp_path / "run")
+    assert code == 2 and r"2 character(s) that the tokenizer does not know: '\n' (U+000A), '+' (U+002B);" in err, err
+    assert "start from a run with bpe or bytes, or train without --from" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_pairs_with_an_empty_side_are_skipped_and_counted(command, tmp_path):
+    file = tmp_path / "sums.jsonl"
+    rows = [*SUMS, ("3+4", ""), ("", "7")]
+    file.write_text("".join(json.dumps({"prompt": q, "answer": a}) + "\n" for q, a in rows))
+    out, err, code = command("train", file, *TINY, "--skip-bad", "--out", tmp_path / "run")
+    assert code == 0 and "2 bad lines skipped" in err and "line 97: the answer of this pair is empty" in err, err
+
+
 def test_a_csv_trains_with_named_fields_and_a_format(command, tmp_path):
     file = tmp_path / "sums.csv"
     file.write_text("q,a\n" + "".join(f"{q},{a}\n" for q, a in SUMS))
@@ -59,6 +95,8 @@ def test_a_dry_run_shows_prompts_with_masks_behind_them(sums, command, monkeypat
     [
         (b'{"title": "a", "body": "b"}\n', [], "only 'title', 'body'; say which hold the prompt and the answer"),
         (b'{"prompt": "a", "answer": "b"}\n{"prompt": \n', [], "line 2: malformed JSON"),
+        (b'{"prompt": "a", "answer": ""}\n', [], "line 1: the answer of this pair is empty"),
+        (b'{"prompt": "", "answer": "b"}\n', [], "line 1: the prompt of this pair is empty"),
         (b'{"prompt": "a", "answer": "b"}\n' * 50, ["--max-length", "2"], "50 longer than 2 tokens"),
         (b'{"prompt": "a", "answer": "b"}\n' * 50, ["--format", "chat"], "name one that has a chat template"),
         (b'{"prompt": "a", "answer": "b"}\n' * 50, ["--format", "chatty"], "a format is plain, chat, or a text"),

@@ -1,13 +1,17 @@
 """Text from the command line: train on a file, sample, complete, infill, measure, and every way to get it wrong."""
 
 import gzip
+import io
 import json
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
-from flexmdm import TextPipeline
+from flexmdm import Prompt, TextPipeline
 from flexmdm.cli import entry
+from flexmdm.tasks.text import report
+from flexmdm.tasks.text.pipeline import Filled
 
 runner = CliRunner()
 TINY = [
@@ -89,11 +93,31 @@ def test_eval_gives_the_figures_by_name_and_a_page(runs, request, command, tmp_p
     assert code == 0, err
     rows = json.loads(file.read_text())
     assert [row["steps"] for row in rows] == [4, 8] * len(runs)
+    assert [row["run"] for row in rows] == [str(folder) for folder in folders for _ in range(2)]
+    assert f"written to {file}" in err
     for row in rows:
         for name in ("length_w1", "length_ks", "entropy", "bits_per_sequence", "bits_per_character"):
             assert row[name] >= 0, name
         assert row["generative_perplexity"] is None
     assert page.read_text().lstrip().lower().startswith("<!doctype html>")
+
+
+def test_one_result_of_eval_is_an_object(run, command, tmp_path):
+    file = tmp_path / "new" / "score.json"
+    options = ["--num", "4", "--steps", "4", "--reference", "none", "--likelihoods", "0", "--json", file]
+    out, err, code = command("eval", run, *options)
+    assert code == 0, err
+    assert json.loads(file.read_text())["run"] == str(run)
+
+
+def test_an_empty_sample_is_seen_on_a_terminal_alone(run, tmp_path):
+    pipeline = TextPipeline.from_pretrained(run)
+    empty = Filled("", ("",), (), 1, False, Prompt.empty())
+    for terminal in (True, False):
+        console, file = Console(file=io.StringIO(), force_terminal=terminal, color_system=None), tmp_path / "a.json"
+        report.show(pipeline.task, [["", ""]], [empty, empty], file, console=console)
+        assert console.file.getvalue().count("(empty)") == (2 if terminal else 0)
+        assert [row["text"] for row in json.loads(file.read_text())] == ["", ""]
 
 
 def test_a_missing_reference_model_says_how_to_install_it(run, monkeypatch, command):
@@ -247,6 +271,10 @@ def test_bad_lines_can_be_skipped_and_are_counted(command, tmp_path):
         (["complete", "RUN", "a" * 30], "leaves no room"),
         (["complete", "RUN"], "what text?"),
         (["sample", "RUN", "--through", "1,1"], "--through is for mazes"),
+        (["sample", "RUN", "--sampler", "low_confidence"], "is a FlexMDM: take spaced, adaptive or tau"),
+        (["infill", "RUN", "a___", "--sampler", "low_confidence"], "low_confidence is for MDM only, and"),
+        (["eval", "RUN", "--sampler", "low_confidence"], "low_confidence is for MDM only, and"),
+        (["eval", "RUN", "--subgoals", "few"], "--subgoals is a number or several"),
         (["eval", "RUN", "--steps", "many"], "--steps is a number"),
         (["train"], "--out"),
     ],

@@ -78,7 +78,7 @@ def test_named_fields_are_taken_and_one_name_is_enough(write):
     assert find_fields(["a", "b"]) is None and find_fields(["a"], answer="gold") is None
 
 
-QUESTIONS = [("Où est le café?", "là-bas"), ('with "quotes",\nand a line', ""), ("漢字 😀", "x")]
+QUESTIONS = [("Où est le café?", "là-bas"), ('with "quotes",\nand a line', "y"), ("漢字 😀", "x")]
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "csv", "csv.gz", "parquet"])
@@ -147,6 +147,15 @@ def test_a_dataset_of_the_hub_is_read(monkeypatch):
         ("a.jsonl", [{"messages": [{"role": "assistant", "content": "hi"}]}], {}, "answers nobody.*assistant"),
         ("a.jsonl", [{"messages": []}], {}, "answers nobody.*none"),
         ("a.csv", "prompt,answer\na,b\nc\n", {}, "line 3: the row ends before the field"),
+        ("a.csv", "prompt,answer\na,b\nc,\n", {}, "a.csv, line 3: the answer of this pair is empty; write something"),
+        ("a.jsonl", [{"prompt": " \n", "answer": "b"}], {}, r"line 1: the prompt of this pair is empty.*--skip-bad"),
+        ("a.jsonl", [{"prompt": "", "answer": ""}], {}, "line 1: the prompt and the answer of this pair are empty"),
+        (
+            "a.jsonl",
+            [{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": ""}]}],
+            {},
+            "line 1: the answer of this pair is empty",
+        ),
         ("a.txt", "a", {}, r"a.txt has an ending that cannot be read.*\.jsonl, \.csv, \.parquet"),
     ],
 )
@@ -160,6 +169,19 @@ def test_bad_lines_can_be_skipped_and_are_counted(write):
     report = ReadReport()
     assert pairs(write("a.jsonl", rows), report, skip_bad=True) == [asked("a", "b"), asked("c", "d")]
     assert (report.documents, report.skipped) == (2, 2) and "line 1" in report.first_problem
+
+
+def test_pairs_with_an_empty_side_count_as_bad_lines(write):
+    rows = [{"prompt": "a", "answer": "b"}, {"prompt": "a", "answer": ""}, {"prompt": " ", "answer": "d"}]
+    report = ReadReport()
+    assert pairs(write("a.jsonl", rows), report, skip_bad=True) == [asked("a", "b")]
+    assert (report.documents, report.skipped) == (1, 2)
+    assert "line 2: the answer of this pair is empty" in report.first_problem
+
+
+def test_an_input_without_an_instruction_is_a_prompt(write):
+    row = {"instruction": "", "input": "le chat", "output": "the cat"}
+    assert pairs(write("a.jsonl", [row])) == [asked("\n\nle chat", "the cat")]
 
 
 def test_a_fingerprint_changes_with_the_fields(write):

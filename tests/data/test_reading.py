@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 import sys
+import warnings
+import zlib
 from types import SimpleNamespace
 
 import pytest
@@ -148,6 +150,64 @@ def test_parquet_may_be_gzipped_too(tmp_path):
     assert read(str(zipped)) == ["one", "two"]
 
 
+@pytest.fixture
+def zstd(monkeypatch):
+    """Stands for the package zstandard: the same interface, and zlib inside."""
+    package = SimpleNamespace(ZstdDecompressor=_Decompressor, ZstdError=zlib.error)
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    monkeypatch.setitem(sys.modules, "zstandard", package)
+    return zlib.compress
+
+
+class _Decompressor:
+    def __init__(self, max_window_size):
+        assert max_window_size == 2**31
+
+    def decompressobj(self):
+        return zlib.decompressobj()
+
+
+ROWS = b"".join(b'{"text": "%d %s"}\n' % (number, os.urandom(30).hex().encode()) for number in range(5000))
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_every_kind_may_be_compressed_by_zstd(tmp_path, zstd, frames):
+    pieces = [ROWS[len(ROWS) * n // frames : len(ROWS) * (n + 1) // frames] for n in range(frames)]
+    (tmp_path / "a.jsonl.zst").write_bytes(b"".join(map(zstd, pieces)))
+    report = ReadReport()
+    texts = list(documents(Source(str(tmp_path / "a.jsonl.zst")), report))
+    assert texts == [json.loads(row)["text"] for row in ROWS.splitlines()]
+    assert report.bytes == (tmp_path / "a.jsonl.zst").stat().st_size
+    plain = parquet(tmp_path / "b.parquet", text=["one", "two"])
+    (tmp_path / "c.parquet.zst").write_bytes(zstd(open(plain, "rb").read()))
+    (tmp_path / "d.TXT.ZST").write_bytes(zstd(b"three\n"))
+    assert read(str(tmp_path / "c.parquet.zst"), str(tmp_path / "d.TXT.ZST")) == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "not zstd", "flipped", "followed by something else"])
+def test_a_damaged_zstd_file_is_an_error(tmp_path, zstd, damage):
+    whole = zstd(ROWS)
+    damaged = {
+        "truncated": whole[:-10],
+        "not zstd": b"plain text",
+        "flipped": whole[:200] + b"\xff" * 40 + whole[240:],
+        "followed by something else": whole + b"plain text",
+    }
+    file = tmp_path / "a.jsonl.zst"
+    file.write_bytes(damaged[damage])
+    message = problem(str(file))
+    assert f"{file} is no whole zstd file" in message and "make or fetch it again" in message
+
+
+def test_without_its_package_a_zstd_file_says_what_to_install(tmp_path, monkeypatch):
+    for name in ("compression.zstd", "zstandard"):
+        monkeypatch.setitem(sys.modules, name, None)
+    file = tmp_path / "a.jsonl.zst"
+    file.write_bytes(b"something")
+    expected = f"{file} is compressed by zstd, which takes a package to read: pip install zstandard"
+    assert problem(str(file)) == expected
+
+
 def test_a_folder_is_read_in_the_order_of_its_names(write, tmp_path):
     write("b/2.txt", "four\n")
     write("b/1.jsonl", [{"text": "three"}])
@@ -189,6 +249,53 @@ def test_a_name_with_a_slash_that_is_no_file_is_a_dataset(monkeypatch):
     assert "no such file or folder" in message and "ConnectionError: no network" in message
 
 
+SCRIPT = "Dataset scripts are no longer supported, but found proofs.py"
+
+
+@pytest.mark.parametrize(
+    ("path", "configuration", "split"),
+    [
+        ("hf:someone/proofs", None, "train"),
+        ("hf:someone/proofs/arxiv:test", "arxiv", "test"),
+        ("someone/proofs", None, "train"),
+    ],
+)
+def test_a_dataset_with_a_loading_script_is_read_from_what_the_hub_converted(monkeypatch, path, configuration, split):
+    def load_dataset(*name, split, streaming, revision=None, data_dir=None):
+        if revision is None:
+            assert name == ("someone/proofs", *([configuration] if configuration else []))
+            raise RuntimeError(SCRIPT)
+        assert streaming and revision == "refs/convert/parquet"
+        return [{"text": f"{name[0]} {data_dir} {split}"}]
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    with pytest.warns(UserWarning, match="of a large dataset is only the beginning; for all of it fetch its files"):
+        assert read(path) == [f"someone/proofs {configuration} {split}"]
+
+
+def test_a_dataset_with_a_loading_script_that_was_not_converted_says_how_to_fetch_it(monkeypatch):
+    def load_dataset(*name, revision=None, **_):
+        raise ConnectionError("no such revision") if revision else RuntimeError(SCRIPT)
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        message = problem("hf:someone/proofs/arxiv")
+    assert f"RuntimeError: {SCRIPT}" in message and "nor what the Hub converted it to" in message
+    fetch = "fetch its files (hf download someone/proofs --repo-type dataset --local-dir FOLDER) and give the folder"
+    assert message.endswith(fetch)
+
+
+def test_other_errors_of_a_dataset_are_not_taken_for_a_loading_script(monkeypatch):
+    def load_dataset(*name, revision=None, **_):
+        assert revision is None
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    message = problem("hf:someone/proofs")
+    assert message.endswith("(RuntimeError: something else)")
+
+
 # What goes wrong ------------------------------------------------------------------------------------------------------
 
 
@@ -201,7 +308,7 @@ def test_an_unknown_ending_is_refused_with_those_there_are(write):
     path = write("a.docx", "one")
     message = problem(path)
     assert path in message
-    assert ".txt, .jsonl, .csv, .parquet, .fasta, .fa, each also with .gz" in message
+    assert ".txt, .jsonl, .csv, .parquet, .fasta, .fa, each also with .gz or .zst" in message
 
 
 def test_a_folder_with_nothing_readable_says_what_is_there(write, tmp_path):

@@ -12,6 +12,13 @@ def test_objects_come_with_their_place(tmp_path, name):
     assert list(records(file, ["a"])) == [(f"{file}, line 1", {"a": "x"}), (f"{file}, line 3", {"a": "y", "b": 1})]
 
 
+def test_a_file_that_was_cut_off_is_an_error(tmp_path):
+    file = tmp_path / "rows.jsonl.gz"
+    file.write_bytes(gzip.compress(b'{"a": "x"}\n' * 100)[:-20])
+    with pytest.raises(ValueError, match="rows.jsonl.gz is no whole gzip file"):
+        list(records(file, ["a"]))
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -38,8 +38,12 @@ def test_the_demo_leaves_figures_with_intervals(done):
         assert [score["subgoals"] for score in figures["by_subgoals"]] == [2, 3, 4]
         assert [score["num"] for score in figures["by_subgoals"]] == [5, 5, 5] and figures["num"] == 15
         assert figures["training"]["steps"] == 12 and figures["training"]["held_out_loss"] > 0
-    assert set(results["models"]["mdm"]["success_by_temperature"]) == {"1", "0"}
-    assert results["models"]["flexmdm"]["by_subgoals"][0]["sampler"] == "spaced"
+    scores = {model: figures["by_subgoals"][0] for model, figures in results["models"].items()}
+    assert {model: score["sampler"] for model, score in scores.items()} == {
+        "flexmdm": "spaced",
+        "mdm": "low_confidence",
+    }
+    assert all(score["temperature"] == 0 for score in scores.values())
 
 
 def test_the_demo_leaves_a_page_and_says_where(done, check_page):
@@ -63,11 +67,28 @@ def test_both_models_learn_from_the_same_configuration(done):
 def test_the_growth_on_the_page_ends_in_the_path_that_was_counted(done):
     task, model = maze.load(done.output / "runs" / "flexmdm")
     plans = [maze.plan(task, model.denoiser(), count, 5) for count in (2, 3, 4)]
-    paths = [path for group in plans for path in group.paths]
-    mdm = SimpleNamespace(plans=[SimpleNamespace(score=SimpleNamespace(temperature=0.0))])
-    growths = maze.growths_of(done.output, [SimpleNamespace(plans=plans), mdm], seed=0)
-    assert [box.token for box in growths["flexmdm"].boxes] in paths
+    growths = maze.growths_of(done.output, [SimpleNamespace(plans=plans)], seed=0)
+    number = plans[1].paths.index([box.token for box in growths["flexmdm"].boxes])
+    task, model = maze.load(done.output / "runs" / "mdm")
     assert len(growths["mdm"].boxes) == task.longest_path
+    cells = [box.token for box in growths["mdm"].boxes if box.token is not None]
+    counted = maze.plan(task, model.denoiser(), 3, 5)
+    assert counted.problems == plans[1].problems
+    assert cells == [token for token in counted.paths[number] if token != task.separator]
+
+
+def test_the_outline_of_the_lengths_is_that_of_the_paths_problems_come_from():
+    """Exact against the definition: a pair is drawn, then one of its paths of at least K cells."""
+    task = maze.MazeTask(size=7, subgoals=(2, 6), pairs=60, paths_per_pair=3, held_out=0.3)
+    data, expected = task.validation.data, {}
+    for count in (2, 6):
+        fits = [(n, p) for n, p in zip(data.paths.lengths.tolist(), data.pair.tolist(), strict=True) if n >= count]
+        pairs = [pair for _, pair in fits]
+        for length, pair in fits:
+            expected[length] = expected.get(length, 0) + 1 / pairs.count(pair) / len(set(pairs)) / 2
+    assert maze._held_out_lengths(task, [2, 6]) == pytest.approx(expected) and sum(expected.values()) == pytest.approx(
+        1
+    )
 
 
 def test_an_earlier_demo_is_replaced_and_nothing_else_is(tmp_path):

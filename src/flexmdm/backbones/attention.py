@@ -161,6 +161,8 @@ def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float
     """FlashAttention over packed sequences: CUDA, half precision."""
     from torch.nn.attention.varlen import varlen_attn
 
+    if torch.is_autocast_enabled(q.device.type):  # which knows SDPA but not this: rotated q and k would stay float32
+        q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
     reach = (-1, -1) if window is None else (window - 1, window - 1)
 
     def mix(q: Tensor, keys: Tensor | slice, per_query: Tensor, per_key: Tensor) -> Tensor:
@@ -189,8 +191,12 @@ def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float
 
 
 def prefers_varlen(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the CUDA kernel for variable lengths can be used."""
-    return device.type == "cuda" and dtype in (torch.float16, torch.bfloat16)
+    """Whether the CUDA kernel for variable lengths can be used by a network of this ``dtype``, or under autocast."""
+    if device.type != "cuda":
+        return False
+    if torch.is_autocast_enabled(device.type):
+        dtype = torch.get_autocast_dtype(device.type)
+    return dtype in (torch.float16, torch.bfloat16)
 
 
 def rotary_frequencies(width: int, device: torch.device | None = None) -> Tensor:

@@ -223,5 +223,9 @@ class DiT(nn.Module):
         logits = self.token_head(x[ids == self.vocab_size])
         if self.insertion_head is None:
             return logits, x.new_zeros(x.shape[0])
-        right = torch.where(layout.is_last[:, None], 0.0, torch.roll(x, -1, 0))
-        return logits, self.insertion_head(torch.cat([x, right], 1), alpha[layout.sequence]) * open_gaps
+        return logits, self.insertion_head(gap_features(x, layout), alpha[layout.sequence]) * open_gaps
+
+
+def gap_features(x: Tensor, layout: Layout) -> Tensor:
+    """What stands left and right of each gap: rows ``[R, D]`` -> ``[R, 2 D]``, zeros behind the end of a sequence."""
+    return torch.cat([x, torch.where(layout.is_last[:, None], 0.0, torch.roll(x, -1, 0))], 1)

@@ -6,8 +6,9 @@ is imported inside the commands.
 
 import os
 import sys
+import warnings
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,6 +37,16 @@ EXAMPLES = """
 
 If a command ends with an error and you want to see where it came from, set `FLEXMDM_DEBUG=1`.
 """
+
+_MEMORY_ERRORS = ("MemoryError", "OutOfMemoryError")  # the second is torch's, whose import takes seconds
+_NO_MEMORY = ("out of memory", "can't allocate memory")  # what other errors of torch say then
+_LESS_MEMORY = {
+    "train": "take a smaller --batch-size with more --accumulation, gradient_checkpointing = true in the [recipe] of a "
+    "--config, or --shard under torchrun",
+    "retrofit": "take a smaller --batch-size with more --accumulation, gradient_checkpointing = true in the [recipe] "
+    "of a --config, --shard under torchrun, or --four-bit",
+    "eval": "take a smaller --batch-size (--benchmark) or --num, or --device cpu",
+}
 
 app = typer.Typer(
     name="flexmdm",
@@ -71,11 +82,36 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line; a `ValueError` or `OSError` becomes one line on stderr and exit code 2."""
-    try:
+    """Run the command line; what a user can mend becomes one line on stderr and exit code 2, a warning one line."""
+    if os.environ.get("FLEXMDM_DEBUG") == "1":
         app()
-    except (ValueError, OSError) as error:
-        if os.environ.get("FLEXMDM_DEBUG") == "1":
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning  # ty: ignore[invalid-assignment]
+            app()
+    except Exception as error:
+        problem = _problem(error)
+        if problem is None:
             raise
-        print("error:", *str(error).split(), file=sys.stderr)
+        print("error:", *problem.split(), file=sys.stderr)
         sys.exit(2)
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    print("warning:", *str(message).split(), file=sys.stderr)
+
+
+def _problem(error: Exception) -> str | None:
+    """What to tell the user; ``None`` if it is our fault."""
+    if isinstance(error, MemoryError | RuntimeError) and (
+        type(error).__name__ in _MEMORY_ERRORS or any(sign in str(error) for sign in _NO_MEMORY)
+    ):
+        advice = _LESS_MEMORY.get(" ".join(sys.argv[1:2]), "ask for fewer at a time (--num), or take --device cpu")
+        return f"out of memory ({str(error).partition(chr(10))[0].rstrip('.') or 'of this computer'}): {advice}"
+    if type(error).__name__ == "SafetensorError":  # no ValueError, and its library is no light import
+        return (
+            f"the weights cannot be read, a .safetensors file is damaged ({error}): copy or fetch the model again, or "
+            "take an earlier checkpoint of the run"
+        )
+    return str(error) if isinstance(error, ValueError | OSError) else None

@@ -30,6 +30,7 @@ EXAMPLES = """
 
 * `flexmdm eval --benchmark humaneval-infill --split single-line --samples FILE --data FOLDER --json OUT`: fillings
 """
+_BENCHMARKS = {"sft": "gsm8k", "code": "humaneval-infill"}  # of the tasks that have no figures of their own
 
 
 def evaluate(
@@ -47,7 +48,13 @@ def evaluate(
     steps: Annotated[
         str | None, typer.Option(help="Steps of the sampler; text, --benchmark: several, as 16 64 256. [default: 64]")
     ] = None,
-    sampler: shared.Sampler = None,
+    sampler: Annotated[
+        str | None,
+        typer.Option(
+            help=f"{shared.SAMPLERS} [default: {shared.DEFAULT_SAMPLER}; --benchmark: adaptive, gsm8k of an MDM: "
+            "low_confidence]"
+        ),
+    ] = None,
     temperature: shared.Temperature = None,
     top_p: shared.TopP = None,
     confidence: shared.Confidence = None,
@@ -78,7 +85,14 @@ def evaluate(
         typer.Option(help="A .jsonl with task_id and completion; gsm8k: number and generation.", dir_okay=False),
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the benchmark's official files, or one file.")] = None,
-    json: shared.Json = None,
+    json: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write the figures to this file: an object for one result, a list for several (of --subgoals, "
+            "--steps or runs), each with its run; --benchmark: an object with a list, results.",
+            dir_okay=False,
+        ),
+    ] = None,
     seed: shared.Seed = 0,
     device: shared.Device = None,
 ) -> None:
@@ -96,13 +110,10 @@ def evaluate(
 
         check(benchmark, data, page)
     options = shared.options(sampler, None, temperature, top_p, confidence, window, block)
+    subgoal_counts = _numbers(subgoals)
     shared.announce(*folders, pretrained)
-    from flexmdm.training.loading import load_named
-
-    loaded = {
-        name: load_named(Path(folder) if folder else None, pretrained, device)
-        for name, folder in _names(folders, pretrained).items()
-    }
+    names = _names(folders, pretrained)
+    loaded = {name: shared.load(folder, pretrained, device, sampler) for name, folder in names.items()}
     if benchmark is not None:
         from flexmdm.cli.benchmark import compete
 
@@ -115,27 +126,46 @@ def evaluate(
 
         if len(counts) > 1:
             raise ValueError("a maze is evaluated with one number of steps at a time")
-        (task, model), *_ = loaded.values()
+        (name, (task, model)), *_ = loaded.items()
         steps_option: dict[str, Any] = {"steps": counts[0]} if counts else {}
-        maze.evaluate(task, model, _numbers(subgoals), num or 500, json, seed=seed, **steps_option, **options)
+        scores = maze.evaluate(task, model, subgoal_counts, num or 500, seed=seed, **steps_option, **options)
+        _write(json, [{"run": names[name] or pretrained, **score.to_dict()} for score in scores])
         return
     if tasks != {"text"}:
-        raise ValueError("only runs on text can be compared in one call; evaluate mazes one by one")
+        raise ValueError(_how_to_measure({name: task.name for name, (task, _) in loaded.items()}))
     from flexmdm.tasks.text import TextPipeline, report
 
     pipelines = {name: TextPipeline(task, model) for name, (task, model) in loaded.items()}
-    report.evaluate(
+    rows = report.evaluate(
         pipelines,
         counts or [64],
         num or 500,
         reference,
         likelihoods,
         page=page,
-        json=json,
         command=shlex.join(["flexmdm", *sys.argv[1:]]),
         seed=seed,
         **options,
     )
+    _write(json, [{"run": names[row["model"]] or pretrained, **row} for row in rows])
+
+
+def _write(file: Path | None, rows: list[dict[str, Any]]) -> None:
+    from flexmdm.tasks.text.report import write_json
+
+    if file is not None:
+        write_json(file, rows[0] if len(rows) == 1 else rows)
+
+
+def _how_to_measure(tasks: dict[str, str]) -> str:
+    """What to do with runs, given with the tasks that they were trained on, which are not all text."""
+    learned = ", ".join(f"{run} on {task}" for run, task in tasks.items())
+    if len(set(tasks.values())) > 1:
+        return f"these runs were trained on different tasks ({learned}): evaluate those of one task at a time"
+    (task,) = set(tasks.values())
+    if task == "maze":
+        return f"runs on mazes are evaluated one by one, and these are {len(tasks)}: give one"
+    return f"{', '.join(tasks)}: a run on {task} is measured by --benchmark {_BENCHMARKS[task]} --data FOLDER"
 
 
 def _runs_and_steps(arguments: list[str], steps: str | None) -> tuple[list[str], list[int]]:

@@ -66,7 +66,7 @@ def infill(
     """Fill the gaps of a text; what is given stays as it is."""
     if run is not None and pretrained is None and not os.path.isdir(run):  # noqa: PTH112  (a text may be no path at all)
         raise ValueError(f"{run} is not a run: there is no such folder")
-    code = _is_code(run)
+    code = shared.trained_on(run) == "code"
     run, texts, names = _texts(run, text, pretrained, file, whole=code)
     shared.announce(run, pretrained)
     from flexmdm.tasks.text.pipeline import of_each, pieces_of
@@ -79,12 +79,12 @@ def infill(
         from flexmdm.tasks.code import CodePipeline
         from flexmdm.tasks.code import report as code_report
 
-        pipeline = CodePipeline(*_loaded(run, pretrained, device))
+        pipeline = CodePipeline(*shared.load(run, pretrained, device, sampler))
         code_report.fill(pipeline, pieces, num, json, watch, names=names, seed=seed, **options)
         return
     from flexmdm.tasks.text import report
 
-    pipeline = _text_pipeline(*_loaded(run, pretrained, device))
+    pipeline = _text_pipeline(*shared.load(run, pretrained, device, sampler))
     report.fill(
         pipeline, pieces, num, json, watch=watch, seed=seed, names=names, minimum=minimum, maximum=maximum, **options
     )
@@ -111,7 +111,7 @@ def complete(
     run, texts, names = _texts(run, text, pretrained, file)
     shared.announce(run, pretrained)
     options = shared.options(sampler, steps, temperature, top_p, confidence, window)
-    task, model = _loaded(run, pretrained, device)
+    task, model = shared.load(run, pretrained, device, sampler)
     if task.name == "sft":
         from flexmdm.tasks.sft import SFTPipeline
         from flexmdm.tasks.sft import report as sft
@@ -123,18 +123,6 @@ def complete(
     pieces = [[one, ""] for one in texts]
     pipeline = _text_pipeline(task, model)
     report.fill(pipeline, pieces, num, json, watch=watch, seed=seed, names=names, **options)
-
-
-def _is_code(run: str | None) -> bool:
-    """Whether a run, or a model that was saved alone, was trained on code."""
-    import json
-
-    for name in ("config.json", "run.json"):
-        try:
-            return json.loads((Path(run or "") / name).read_text())["task"]["name"] == "code"
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # if it is no run at all, loading it says so
-    return False
 
 
 def _texts(
@@ -172,12 +160,6 @@ def _lines(raw: bytes, name: str, whole: bool) -> list[str]:
         except UnicodeDecodeError as error:
             raise ValueError(f"{name}, line {number} is not UTF-8 ({error}); save it as UTF-8") from error
     return lines
-
-
-def _loaded(run: str | None, pretrained: str | None, device: str | None) -> tuple[Any, Any]:
-    from flexmdm.training.loading import load_named
-
-    return load_named(Path(run) if run else None, pretrained, device)
 
 
 def _text_pipeline(task: Any, model: Any) -> Any:

@@ -44,29 +44,39 @@ def sample(
     device: shared.Device = None,
 ) -> None:
     """Sample sequences, or plan paths through a maze."""
+    options = shared.options(sampler, steps, temperature, top_p, confidence)
     extra = list(cells or [])
     if pretrained is not None and run is not None:  # with --pretrained there is no run: what stands there is a cell
         extra, run = [run, *extra], None
     if extra and not through:
         raise ValueError(f"what is {extra[0]!r}? Cells come behind --through, as row,column")
+    _check_task(shared.trained_on(run) or "maze", through)  # before seconds go into loading it
+    wanted = _cells([*(through or []), *extra])
     shared.announce(run, pretrained)
-    from flexmdm.training.loading import load_named
-
-    task, model = load_named(Path(run) if run else None, pretrained, device)
-    options = shared.options(sampler, steps, temperature, top_p, confidence)
+    task, model = shared.load(run, pretrained, device, sampler)
+    _check_task(task.name, through)
     if task.name == "maze":
         from flexmdm.tasks.maze import report
 
-        wanted = [_cell(text) for text in [*(through or []), *extra]]
         report.sample(task, model, wanted, num, output, json, seed=seed, **options)
         return
-    if through:
-        raise ValueError(f"--through is for mazes; this run was trained on {task.name}")
-    if task.name == "sft":
-        raise ValueError('this run answers prompts: flexmdm complete RUN "a question"')
     from flexmdm.tasks.text import report as text_report
 
     text_report.sample(task, model, num, json, watch=watch, seed=seed, **options)
+
+
+def _check_task(name: str, through: list[str] | None) -> None:
+    if through and name != "maze":
+        raise ValueError(f"--through is for mazes; this run was trained on {name}")
+    if name == "sft":
+        raise ValueError('this run answers prompts: flexmdm complete RUN "a question"')
+
+
+def _cells(texts: list[str]) -> list[tuple[int, int]]:
+    """Where a path is to go; none at all stand for a problem of the maze's own."""
+    if len(texts) == 1:
+        raise ValueError(f"a path needs a start and a goal: give at least two cells, got {_cell(texts[0])}")
+    return [_cell(text) for text in texts]
 
 
 def _cell(text: str) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_module
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,9 +11,9 @@ import typer
 
 Run = Annotated[str | None, typer.Argument(help="A folder that `flexmdm train --out` wrote.")]
 Pretrained = Annotated[str | None, typer.Option(help="Weights that come with flexmdm, by name.")]
-Sampler = Annotated[
-    str | None, typer.Option(help="tau, adaptive, spaced, low_confidence. [default: spaced; mdm: tau, maze: adaptive]")
-]
+SAMPLERS = "tau, adaptive, spaced, or (MDM only) low_confidence."
+DEFAULT_SAMPLER = "FlexMDM: spaced; MDM: tau on text, low_confidence on mazes"
+Sampler = Annotated[str | None, typer.Option(help=f"{SAMPLERS} [default: {DEFAULT_SAMPLER}]")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Steps of the sampler. [default: 64]")]
 Temperature = Annotated[
     float | None, typer.Option(min=0.0, help="0 takes the most probable token. [default: 1; maze: 0]")
@@ -29,13 +30,38 @@ Block = Annotated[int | None, typer.Option(min=1, help="low_confidence: tokens p
 Watch = Annotated[bool, typer.Option("--watch", help="Show how masks appear and turn into tokens.")]
 Json = Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)]
 Seed = Annotated[int, typer.Option(help="Seed of generation.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps. [default: cpu]")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps. [default: what there is]")]
 
 
 def announce(*runs: str | None) -> None:
     """Say at once what is being loaded: what it takes to import the libraries is seconds."""
     if any(runs) and sys.stderr.isatty():
         print("loading", *(run for run in runs if run), "...", file=sys.stderr, flush=True)
+
+
+def trained_on(run: str | None) -> str | None:
+    """The name of the task of a run, or of a model that was saved alone, without loading it; ``None`` if unknown."""
+    if run is None:
+        return None
+    for name in ("config.json", "run.json"):
+        try:
+            return json_module.loads((Path(run) / name).read_text())["task"]["name"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # if it is no run at all, loading it says so
+    return None
+
+
+def load(run: str | None, pretrained: str | None, device: str | None, sampler: str | None) -> tuple[Any, Any]:
+    """The task and the model of a run, which must be of a kind that the sampler is for."""
+    from flexmdm.training.loading import load_named
+
+    task, model = load_named(Path(run) if run else None, pretrained, device)
+    if sampler == "low_confidence" and task.model == "flexmdm":
+        raise ValueError(
+            f"--sampler low_confidence is for MDM only, and {run or pretrained} is a FlexMDM: "
+            "take spaced, adaptive or tau"
+        )
+    return task, model
 
 
 def options(

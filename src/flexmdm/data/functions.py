@@ -27,9 +27,9 @@ class CodeSource(Records):
     """Which functions to read; a file, or a row, is one record, so that its functions are held out together.
 
     Args:
-        paths: source files (.py), files with source code in a field (.jsonl, .csv, .parquet; each also as .gz), folders
-            of such files, Hugging Face datasets as ``hf:NAME`` or ``hf:OWNER/NAME/CONFIGURATION:SPLIT``, or ``stdlib``:
-            the installed standard library without its tests (``./stdlib`` is a folder of that name).
+        paths: source files (.py), files with source code in a field (.jsonl, .csv, .parquet; each also as .gz or .zst),
+            folders of such files, Hugging Face datasets as ``hf:NAME`` or ``hf:OWNER/NAME/CONFIGURATION:SPLIT``, or
+            ``stdlib``: the installed standard library without its tests (``./stdlib`` is a folder of that name).
         field: where the code is; by default ``code``, or the only column.
         skip_bad: count rows that cannot be read and go on, rather than stop at the first. Code that is no Python is
             always counted and left out.

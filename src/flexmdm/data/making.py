@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +13,7 @@ from rich.progress import Progress
 from flexmdm.data.reading import ReadReport, Records, files, numbered
 from flexmdm.data.splitting import chunk
 from flexmdm.data.stores import StoreWriter, token_dtype
-from flexmdm.data.tokenizers import KINDS, TextTokenizer, suggest
+from flexmdm.data.tokenizers import KINDS, TextTokenizer, UnknownCharacters, not_known, suggest
 from flexmdm.randomness import stream, uniform
 
 if TYPE_CHECKING:
@@ -114,6 +114,12 @@ class Maker:
 
     def make(self, bar: Progress) -> None:
         """Read and store everything."""
+        try:
+            self._make(bar)
+        except UnknownCharacters as error:
+            raise ValueError(self._all_unknown(bar)) from error
+
+    def _make(self, bar: Progress) -> None:
         for source in self.preparation.sources:
             watch = Watch(bar, "tokenizing", [source])
             for numbers, records in _batches(numbered(source, watch.report)):
@@ -157,6 +163,26 @@ class Maker:
                 self.counts["split"] += 1
                 pieces = chunk(ids, self.preparation.max_length, self.tokenizer.delimiters)
                 yield [(piece, int(self.tokenizer.characters[piece].sum())) for piece in pieces]
+
+    def _all_unknown(self, bar: Progress) -> str:
+        """About the characters without a token in all of the data: the first batch may not have them all."""
+        alphabet: set[str] = set()
+        for source in self.preparation.sources:
+            watch = Watch(bar, "looking for unknown characters", [source])
+            for _, records in _batches(numbered(source, watch.report)):
+                alphabet.update(*(text for record in records for text in self.preparation.texts(record)))
+                watch.show()
+        unknown = self.tokenizer.unknown(alphabet)
+        return (
+            f"{self.preparation.contents} has {not_known(unknown)}; a characters tokenizer knows only the characters "
+            f"of the data that it was made from: {self.remedy(unknown)}"
+        )
+
+    def remedy(self, unknown: Sequence[str]) -> str:
+        """What to do if the data has characters without a token."""
+        if self.preparation.tokenizer in ("auto", *KINDS):  # it was made from this data, which is not what it was
+            return "put the data back as it was, or train a new run"
+        return "start from a run with bpe or bytes, or train without --from"
 
     def _too_small(self, side: str) -> str:
         settings, counts = self.preparation, self.counts

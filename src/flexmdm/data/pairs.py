@@ -29,7 +29,7 @@ class Pair:
 
     Attributes:
         messages: (role, content) of everything that was said before the answer; a plain prompt is one of a ``user``.
-        answer: may be empty.
+        answer: to it.
     """
 
     messages: Messages
@@ -45,12 +45,13 @@ class PairSource(Records):
     """Which pairs to read.
 
     Args:
-        paths: files (.jsonl, .csv, .parquet; each also as .gz), folders of such files, or Hugging Face datasets as
-            ``hf:NAME`` or ``hf:NAME:SPLIT`` (or plainly ``OWNER/NAME``).
+        paths: files (.jsonl, .csv, .parquet; each also as .gz or .zst), folders of such files, or Hugging Face datasets
+            as ``hf:NAME`` or ``hf:NAME:SPLIT`` (or plainly ``OWNER/NAME``).
         prompt_field, answer_field: where the prompt and its answer are; by default the first usual names that are there
             (`USUAL`; to an instruction belongs its ``input``, if it has one), or ``messages``, a conversation with
             roles whose last turn of the assistant is the answer.
-        skip_bad: count lines that cannot be read and go on, rather than stop at the first.
+        skip_bad: count lines that cannot be read, or where the prompt or the answer is empty, and go on, rather than
+            stop at the first.
     """
 
     prompt_field: str | None = None
@@ -119,7 +120,7 @@ class _PairFile(RecordFile):
         elif self.is_text(cells[0], where, "prompt") and self.is_text(cells[1], where, "answer"):
             extras = [cell for cell in cells[2:] if cell is not None and cell != ""]
             if all(self.is_text(extra, where, _INPUT[1]) for extra in extras):
-                yield Pair((("user", "\n\n".join([cells[0], *extras])),), cells[1])
+                yield from self._unless_empty(Pair((("user", "\n\n".join([cells[0], *extras])),), cells[1]), where)
 
     def of_row(self, row: Any, where: str) -> Iterator[Pair]:
         if not isinstance(row, dict):
@@ -141,7 +142,19 @@ class _PairFile(RecordFile):
         turns = tuple((message["role"], message["content"]) for message in messages)
         if all(self.is_text(content, where, f"turn of the {role}") for role, content in turns):
             last = max(number for number, (role, _) in enumerate(turns) if role == "assistant")
-            yield Pair(turns[:last], turns[last][1])
+            yield from self._unless_empty(Pair(turns[:last], turns[last][1]), where)
+
+    def _unless_empty(self, pair: Pair, where: str) -> Iterator[Pair]:
+        """The pair, if both sides of it say something."""
+        empty = [] if any(content.strip() for _, content in pair.messages) else ["prompt"]
+        empty += [] if pair.answer.strip() else ["answer"]
+        if empty:
+            self.bad(
+                f"{where}: the {' and the '.join(empty)} of this pair {'is' if len(empty) == 1 else 'are'} empty; "
+                "write something there, or leave such pairs out and count them (--skip-bad)"
+            )
+        else:
+            yield pair
 
     def _find(self, names: Sequence[str]) -> Fields | None:
         return find_fields(names, self.source.prompt_field, self.source.answer_field)

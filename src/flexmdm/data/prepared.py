@@ -66,6 +66,11 @@ class Preparation:
     def sources(self) -> list[Records]:
         return [self.source] if self.held_out_source is None else [self.source, self.held_out_source]
 
+    @property
+    def contents(self) -> str:
+        """What the texts are, in an error."""
+        return "the data"
+
     def texts(self, record: Any) -> list[str]:
         """The texts of a record, for a tokenizer to learn from."""
         return [record]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import io
 import json
@@ -11,17 +10,19 @@ import re
 import reprlib
 import shutil
 import tempfile
-import zlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, cast
 
+from flexmdm.data.compressed import ENDINGS, is_compressed, unpacked, without_ending
 from flexmdm.data.splitting import split_paragraphs
 
 _LONGEST_CSV_FIELD = 2**31 - 1
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BUFFER = 1 << 20
+_BY_SCRIPT, _CONVERTED = "Dataset scripts are no longer supported", "refs/convert/parquet"
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,9 @@ class Source(Records):
     """What to read.
 
     Args:
-        paths: files (.txt, .jsonl, .csv, .parquet, .fasta, .fa; each also as .gz), folders of such files, or Hugging
-            Face datasets as ``hf:NAME`` or ``hf:NAME:SPLIT`` (or plainly ``OWNER/NAME``); where a dataset has several
-            configurations, ``hf:OWNER/NAME/CONFIGURATION``.
+        paths: files (.txt, .jsonl, .csv, .parquet, .fasta, .fa; each also as .gz or .zst), folders of such files, or
+            Hugging Face datasets as ``hf:NAME`` or ``hf:NAME:SPLIT`` (or plainly ``OWNER/NAME``); where a dataset has
+            several configurations, ``hf:OWNER/NAME/CONFIGURATION``.
         field: where the text is in .jsonl, .csv, .parquet and datasets; by default ``text``, or the only column.
         paragraphs: split texts at blank lines. Without it, each line of a .txt is a text.
         skip_bad: count lines that cannot be read and go on, rather than stop at the first.
@@ -171,7 +172,7 @@ def _dataset_name(path: str) -> str | None:
 
 
 def _ending(file: Path) -> str:
-    return Path(file.name.lower().removesuffix(".gz")).suffix
+    return Path(without_ending(file.name)).suffix
 
 
 def _files(path: str, source: Records) -> list[Path]:
@@ -193,7 +194,7 @@ def _files(path: str, source: Records) -> list[Path]:
 
 
 def _known_endings(source: Records) -> str:
-    return f"there are readers for {', '.join(source.endings)}, each also with .gz"
+    return f"there are readers for {', '.join(source.endings)}, each also with {' or '.join(ENDINGS)}"
 
 
 def _why_nothing(path: str, source: Records, report: ReadReport, skipped_before: int) -> str:
@@ -322,15 +323,8 @@ def _records(path: str, source: Records, report: ReadReport) -> Iterator[Any]:
         yield from _read_dataset(source.opened(path, report), name)
         return
     for file in _files(path, source):
-        with io.BufferedReader(_Counted(file, report), _BUFFER) as raw:
-            zipped = file.name.lower().endswith(".gz")
-            handle = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=raw), _BUFFER) if zipped else raw)
-            try:
-                yield from _READERS[_ending(file)](source.opened(str(file), report), handle)
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise ValueError(
-                    f"{file} is no whole gzip file ({error}): it was cut off or damaged; make or fetch it again"
-                ) from error
+        with io.BufferedReader(_Counted(file, report), _BUFFER) as raw, unpacked(file, cast(BinaryIO, raw)) as handle:
+            yield from _READERS[_ending(file)](source.opened(str(file), report), handle)
 
 
 def _read_txt(file: RecordFile, handle: BinaryIO) -> Iterator[str]:
@@ -388,7 +382,7 @@ def _read_parquet(file: RecordFile, handle: BinaryIO) -> Iterator[Any]:
     from pyarrow.parquet import ParquetFile
 
     with tempfile.TemporaryFile() as unzipped:
-        if file.name.lower().endswith(".gz"):  # parquet is read from its end, which gzip cannot do
+        if is_compressed(file.name):  # parquet is read from its end
             shutil.copyfileobj(handle, unzipped)
             handle = cast(BinaryIO, unzipped)
         try:
@@ -427,28 +421,55 @@ def _read_py(file: RecordFile, handle: BinaryIO) -> Iterator[Any]:
 
 
 def _read_dataset(file: RecordFile, name: str) -> Iterator[Any]:
-    from datasets import load_dataset
-
     name, _, split = name.partition(":")
     named = re.fullmatch(r"([\w.-]+/[\w.-]+)/([\w.-]+)", name) if not Path(name).exists() else None
+    name, configuration = named.groups() if named else (name, None)
     try:
-        which = named.groups() if named else (name,)
-        rows = iter(load_dataset(*which, split=split or "train", streaming=True))
+        rows = iter(_dataset(file.name, name, configuration, split or "train"))
     except Exception as error:  # of any kind: network, hub, file formats
-        raise ValueError(_no_dataset(file.name, error)) from error
+        raise ValueError(_no_dataset(file.name, name, error)) from error
     for number in range(1, 1 << 63):
         try:
             row = next(rows)
         except StopIteration:
             return
         except Exception as error:
-            raise ValueError(_no_dataset(file.name, error)) from error
+            raise ValueError(_no_dataset(file.name, name, error)) from error
         yield from file.of_row(row, f"row {number}")
 
 
-def _no_dataset(path: str, error: Exception) -> str:
+def _dataset(path: str, name: str, configuration: str | None, split: str) -> Any:
+    """The rows; of a dataset that only a loading script can read, those that the Hub has converted."""
+    from datasets import load_dataset
+
+    which = (name,) if configuration is None else (name, configuration)
+    try:
+        return load_dataset(*which, split=split, streaming=True)
+    except RuntimeError as error:
+        if _BY_SCRIPT not in str(error):
+            raise
+        try:  # where configurations are folders
+            rows = load_dataset(name, data_dir=configuration, revision=_CONVERTED, split=split, streaming=True)
+        except Exception:
+            raise error from None  # which says more
+    warnings.warn(
+        f"{path} has a loading script, which datasets does not run any more: reading what the Hub converted to "
+        f"parquet instead, which of a large dataset is only the beginning; for all of it {_fetch(name)}",
+        stacklevel=1,
+    )
+    return rows
+
+
+def _no_dataset(path: str, name: str, error: Exception) -> str:
     there = "" if path.startswith("hf:") else "there is no such file or folder, and "
-    return f"{path}: {there}the Hugging Face dataset cannot be read ({type(error).__name__}: {error})"
+    advice = ""
+    if _BY_SCRIPT in str(error):
+        advice = f", nor what the Hub converted it to (revision {_CONVERTED}): {_fetch(name)}"
+    return f"{path}: {there}the Hugging Face dataset cannot be read ({type(error).__name__}: {error}){advice}"
+
+
+def _fetch(name: str) -> str:
+    return f"fetch its files (hf download {name} --repo-type dataset --local-dir FOLDER) and give the folder"
 
 
 _READERS: dict[str, Callable[[RecordFile, BinaryIO], Iterator[Any]]] = {

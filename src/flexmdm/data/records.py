@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import reprlib
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from flexmdm.data.compressed import unpacked
+
 
 def records(file: Path, fields: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a .jsonl or .jsonl.gz, each with where it stands (``FILE, line N``); blank lines are passed over.
+    """The objects of a .jsonl, each with where it stands (``FILE, line N``); blank lines are passed over.
 
     Args:
-        file: to read.
+        file: to read; it may be compressed (.gz, .zst).
         fields: what every object must have, as strings.
 
     >>> import tempfile
@@ -28,17 +28,11 @@ def records(file: Path, fields: Sequence[str]) -> Iterator[tuple[str, dict[str, 
     """
     if not file.is_file():
         raise FileNotFoundError(f"no such file: {file}")
-    opened = gzip.open if file.name.endswith(".gz") else open
-    with opened(file, "rb") as lines:
-        try:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    where = f"{file}, line {number}"
-                    yield where, _record(line, fields, where)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(
-                f"{file} is no whole gzip file ({error}): it was cut off or damaged; make or fetch it again"
-            ) from error
+    with file.open("rb") as raw, unpacked(file, raw) as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                where = f"{file}, line {number}"
+                yield where, _record(line, fields, where)
 
 
 def _record(line: bytes, fields: Sequence[str], where: str) -> dict[str, Any]:

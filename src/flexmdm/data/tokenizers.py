@@ -29,6 +29,11 @@ _BLOCK, _BLOCKS = 250_000, 8  # characters of a long text, and how many such at 
 _SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 _CLOSING = "\"'”’»)]}」』）"
 _SMALL_ALPHABET, _SHORT_TEXT = 128, 64
+_NAMED = 10  # characters in an error
+
+
+class UnknownCharacters(ValueError):
+    """A text has characters that a tokenizer of characters does not know."""
 
 
 def _byte_letters() -> list[str]:
@@ -174,10 +179,17 @@ class TextTokenizer:
         codes = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
         ids = self._id_of_code[codes]
         if (ids < 0).any():
-            raise ValueError(_unknown(np.unique(codes[ids < 0]).tolist()))
+            raise UnknownCharacters(
+                f"{not_known(list(map(chr, np.unique(codes[ids < 0]))))}; take them out of the text, or make a new "
+                "model from data that has them, or with bytes or bpe, which take any text"
+            )
         ends = np.cumsum([len(text) for text in texts]).tolist()
         ids = ids.astype(np.uint32)
         return [ids[end - len(text) : end] for text, end in zip(texts, ends, strict=True)]
+
+    def unknown(self, characters: Iterable[str]) -> list[str]:
+        """Those that have no token, in order; there are such only where every token is a character."""
+        return sorted(c for c in characters if self.kind == "characters" and self._id_of_code[ord(c)] < 0)
 
     @cached_property
     def _id_of_code(self) -> np.ndarray:
@@ -332,6 +344,17 @@ def suggest(texts: Sequence[str]) -> str:
     return "characters" if len(alphabet) <= _SMALL_ALPHABET and (short or wordless) else "bpe"
 
 
+def not_known(characters: Sequence[str]) -> str:
+    """What to say of characters without a token.
+
+    >>> not_known(["+", "é"])
+    "2 character(s) that the tokenizer does not know: '+' (U+002B), 'é' (U+00E9)"
+    """
+    shown = ", ".join(f"{one!r} (U+{ord(one):04X})" for one in characters[:_NAMED])
+    more = ", ..." if len(characters) > _NAMED else ""
+    return f"{len(characters)} character(s) that the tokenizer does not know: {shown}{more}"
+
+
 # Making them ----------------------------------------------------------------------------------------------------------
 
 
@@ -402,15 +425,6 @@ def _chat(settings: dict[str, Any]) -> dict[str, str]:
     written = {name: settings[name] for name in _SPECIAL if settings.get(name)}
     special = {name: token["content"] if isinstance(token, dict) else str(token) for name, token in written.items()}
     return {_TEMPLATE: template, **special}
-
-
-def _unknown(codes: list[int]) -> str:
-    shown = ", ".join(f"{chr(code)!r} (U+{code:04X})" for code in codes[:5])
-    return (
-        f"{len(codes)} character(s) that the tokenizer does not know: {shown}{', ...' if len(codes) > 5 else ''}; "
-        "take them out of the text, or make a new model from data that has them, or with bytes or bpe, "
-        "which take any text"
-    )
 
 
 def _blocks(text: str) -> Iterator[str]:

@@ -23,7 +23,7 @@ from flexmdm.demos.race import race
 from flexmdm.demos.svg import Growth, filled, grown
 from flexmdm.generation import generate
 from flexmdm.tasks.maze import MazeTask
-from flexmdm.tasks.maze.evaluation import STEPS, Plans, plan
+from flexmdm.tasks.maze.evaluation import Plans, plan, settings_of
 from flexmdm.training.config import Network, Recipe, RunConfig
 from flexmdm.training.loading import load
 from flexmdm.training.progress import LOG_FILE, read_log
@@ -40,7 +40,7 @@ RECIPE = Recipe(
     keep=1,
     log_every=10,
 )
-TEMPERATURES = {"flexmdm": (0.0,), "mdm": (0.0, 1.0)}  # MDM may have the better of two
+SAMPLERS = {"spaced": "spaced, the default", "low_confidence": "low_confidence, LLaDA's: the surest masks first"}
 RESULTS_FILE, PAGE_FILE, CONFIG_FILE, RUNS = "results.json", "index.html", "recipe.toml", "runs"
 
 
@@ -77,14 +77,13 @@ def run(
         json.parent.mkdir(parents=True, exist_ok=True)
     train_both(output, config, minutes, steps, console)
     timings = {"training": time.monotonic() - began}
-    measured = [measure(output / RUNS / model, counts, num, seed, console) for model in NAMES]
-    contenders = [contender for contender, _ in measured]
+    contenders = [measure(output / RUNS / model, counts, num, seed, console) for model in NAMES]
     timings["evaluation"] = time.monotonic() - began - timings["training"]
     console.print(table_of(contenders, size))
     story = tell(output, config, contenders, minutes, steps, seed)
     (output / PAGE_FILE).write_text(page_of(story), encoding="utf-8")
     timings["all"] = time.monotonic() - began
-    report = report_of(config, measured, story, timings)
+    report = report_of(config, contenders, story, timings)
     for file in (output / RESULTS_FILE, *([json] if json else [])):
         file.write_text(json_format.dumps(report, indent=2) + "\n")
     console.print(f"Done in {timings['all'] / 60:.1f} minutes. All figures are in {output / RESULTS_FILE}; look at")
@@ -151,42 +150,25 @@ def train_both(output: Path, config: RunConfig, minutes: float, steps: int | Non
     )
 
 
-def measure(
-    folder: Path, counts: Sequence[int], num: int, seed: int, console: Console
-) -> tuple[Contender, dict[float, float]]:
-    """Let a run plan through held-out problems at each of its temperatures; the best, and the success of all."""
+def measure(folder: Path, counts: Sequence[int], num: int, seed: int, console: Console) -> Contender:
+    """Let a run plan through held-out problems, by the sampler that suits it best."""
     task, model = load(folder)
     denoiser, log = model.denoiser(), read_log(folder / LOG_FILE)
-    tried: dict[float, list[Plans]] = {}
+    plans: list[Plans] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
-        bar = bars.add_task(f"{NAMES[task.model]} plans", total=len(TEMPERATURES[task.model]) * len(counts) * num)
-        for temperature in TEMPERATURES[task.model]:
-            tried[temperature] = []
-            for count in counts:
-                plans = plan(task, denoiser, count, num, seed=seed, temperature=temperature)
-                tried[temperature].append(plans)
-                bars.advance(bar, num)
-    success = {t: sum(int(p.success.sum()) for p in plans) / (num * len(counts)) for t, plans in tried.items()}
-    best = max(success, key=lambda temperature: success[temperature])
-    contender = Contender(
+        bar = bars.add_task(f"{NAMES[task.model]} plans", total=len(counts) * num)
+        for count in counts:
+            plans.append(plan(task, denoiser, count, num, seed=seed))
+            bars.advance(bar, num)
+    score = plans[0].score
+    return Contender(
         model=task.model,
-        sampler=_sampler(task.model, best, success),
+        sampler=f"{SAMPLERS[score.sampler]}, {score.steps} steps, temperature {score.temperature:g}",
         parameters=model.count_parameters()["total"],
         steps=int(log[-1]["step"]),
         seconds=log[-1]["seconds"],
         log=log,
-        plans=tried[best],
-    )
-    return contender, success
-
-
-def _sampler(model: str, best: float, success: dict[float, float]) -> str:
-    if model == "flexmdm":
-        return f"spaced, {STEPS} steps, temperature {best:g}, the default"
-    others = ", ".join(f"{success[t]:.1%} at temperature {t:g}" for t in success if t != best)
-    return (
-        f"adaptive, the most confident masks first, {STEPS} steps, temperature {best:g}, "
-        f"the better of two on these problems ({others})"
+        plans=plans,
     )
 
 
@@ -254,39 +236,26 @@ def tell(
 
 def growths_of(output: Path, contenders: Sequence[Contender], seed: int) -> dict[str, Growth]:
     """How both models come to their answers to one problem: one whose path by FlexMDM is long, and right if any is."""
-    flex, mdm = contenders
-    plans = flex.plans[len(flex.plans) // 2]
+    plans = contenders[0].plans[len(contenders[0].plans) // 2]
     number = max(
         range(len(plans.paths)), key=lambda n: (plans.success[n], _is_simple(plans.paths[n]), len(plans.paths[n]))
     )
     problem = plans.problems[number]
-    task, model = load(output / RUNS / "flexmdm")
-    out = generate(
-        model.denoiser(),
-        prompts=[task.prompt(problem)],
-        max_length=task.max_length,
-        steps=STEPS,
-        temperature=flex.plans[0].score.temperature,
-        seed=seed,
-        first_sequence=number,  # the same random numbers, so the same path
-        trace=True,
-    )
-    assert out.trace is not None
-    growth = grown(out.trace[0], problem)
-    task, model = load(output / RUNS / "mdm")
-    out = generate(
-        model.denoiser(),
-        prompts=[task.prompt(problem)],
-        sampler="adaptive",
-        confidence="top_prob",
-        steps=STEPS,
-        temperature=mdm.plans[0].score.temperature,
-        seed=seed,
-        first_sequence=number,
-        trace=True,
-    )
-    assert out.trace is not None
-    row = filled(out.trace[0], problem, len(problem) + 1, growth.frames, task.pad)
+    traces = {}
+    for model_name in NAMES:
+        task, model = load(output / RUNS / model_name)
+        out = generate(
+            model.denoiser(),
+            prompts=[task.prompt(problem)],
+            seed=seed,
+            first_sequence=number,  # the same random numbers, so the same path
+            trace=True,
+            **settings_of(task),
+        )
+        assert out.trace is not None
+        traces[model_name] = out.trace[0]
+    growth = grown(traces["flexmdm"], problem)
+    row = filled(traces["mdm"], problem, len(problem) + 1, growth.frames, task.pad)
     return {"flexmdm": growth, "mdm": row}
 
 
@@ -295,26 +264,31 @@ def _is_simple(path: Sequence[int]) -> bool:
 
 
 def _held_out_lengths(task: MazeTask, counts: Sequence[int]) -> dict[int, float]:
-    """Shares of the lengths of the paths that problems come from: for each K the held-out ones of at least K cells."""
-    lengths = task.validation.data.paths.lengths
+    """Shares of the lengths of the paths that problems come from: for each K, of the held-out pairs with paths of at
+    least K cells each gives as many problems, from any of those paths.
+    """
+    data = task.validation.data
     shares: dict[int, float] = {}
     for count in counts:
-        enough = lengths[lengths >= count]
-        for length, number in enumerate(enough.bincount().tolist()):
-            if number:
-                shares[length] = shares.get(length, 0.0) + number / len(enough) / len(counts)
+        enough = data.paths.lengths >= count
+        lengths, pair = data.paths.lengths[enough], data.pair[enough]
+        paths = pair.bincount()  # of each pair
+        each = 1 / (paths[pair] * (paths > 0).sum() * len(counts))
+        for length, share in enumerate(lengths.bincount(each).tolist()):
+            if share:
+                shares[length] = shares.get(length, 0.0) + share
     return shares
 
 
 def report_of(
     config: RunConfig,
-    measured: Sequence[tuple[Contender, dict[float, float]]],
+    contenders: Sequence[Contender],
     story: Story,
     timings: dict[str, float],
 ) -> dict[str, Any]:
     """Settings and figures for machines."""
     models = {}
-    for c, tried in measured:
+    for c in contenders:
         held_out = [line for line in c.log if "eval_loss" in line]
         models[c.model] = {
             "success": c.overall.share,
@@ -323,7 +297,6 @@ def report_of(
             "num": c.overall.num,
             "sampler": c.sampler,
             "by_subgoals": [plans.score.to_dict() for plans in c.plans],
-            "success_by_temperature": {f"{t:g}": share for t, share in tried.items()},
             "training": {
                 "parameters": c.parameters,
                 "steps": c.steps,

@@ -241,7 +241,9 @@ def options_of(
         name = given.get("sampler") or samplers[entrant.model]
         sampler_named(name, Grid(1))  # says if there is none
         if name == "low_confidence" and entrant.model == "flexmdm":
-            raise ValueError(f"low_confidence is a sampler for MDM, and {entrant.name} is a FlexMDM: take adaptive")
+            raise ValueError(
+                f"low_confidence is a sampler for MDM, and {entrant.name} is a FlexMDM: take spaced, adaptive or tau"
+            )
         own = {f.name for f in fields(SAMPLERS[name])}
         mine = {key: value for key, value in given.items() if key not in _OF_SAMPLERS or key in own}
         options: dict[str, Any] = {"sampler": name, "temperature": 0.0, **_PAPER.get(name, {}), **mine}

@@ -6,7 +6,7 @@ from scipy.stats import binomtest
 
 from flexmdm.evaluation.intervals import wilson
 from flexmdm.tasks.maze import Maze, check, choose_subgoals, make_paths
-from flexmdm.tasks.maze.checker import legal_moves
+from flexmdm.tasks.maze.checker import fault, legal_moves
 
 #   0  1  2  3
 #   4  ■  6  ■
@@ -61,6 +61,7 @@ def test_the_checker_agrees_with_the_definition(cases):
     assert checked.in_order.tolist() == [slow_order(sequence, goals) for sequence, goals in cases]
     assert checked.success.tolist() == (checked.valid & checked.in_order).tolist()
     assert checked.lengths.tolist() == [len(sequence) for sequence, _ in cases]
+    assert checked.success.tolist() == [fault(GRID, sequence, goals) is None for sequence, goals in cases]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +96,25 @@ def test_cases_that_must_not_pass_for_another(case, sequence, goals, valid, in_o
     assert (bool(checked.valid[0]), bool(checked.in_order[0])) == (valid, in_order), case
     assert slow_walk(GRID, sequence) == valid and slow_order(sequence, goals) == in_order
     assert bool(checked.success[0]) == (valid and in_order)
+
+
+@pytest.mark.parametrize(
+    "sequence, goals, words",
+    [
+        ([], [0, 1], "it is empty"),
+        ([0, 1, 5, 9], [0, 9], "it goes into the wall at 1,1"),
+        ([0, 1, 16], [0, 1], "it has a token for no cell"),
+        ([0, 1, 9], [0, 9], "it jumps from 0,1 to 2,1"),
+        ([0, 0, 1], [0, 1], "it stays at 0,0"),
+        ([1, 2], [0, 2], "it starts at 0,1 and not at 0,0"),
+        ([0, 1, 2], [0, 1], "it ends at 0,2 and not at 0,1"),
+        ([0, 1, 2, 6, 10], [0, 8, 10], "it does not pass subgoal 2 at 2,0"),
+        ([0, 1, 2, 6, 10], [0, 6, 2, 10], "it does not pass subgoal 3 at 0,2 after the one before it"),
+        ([0, 1, 2, 6, 10], [0, 2, 10], None),
+    ],
+)
+def test_a_fault_is_called_what_it_is(sequence, goals, words):
+    assert fault(GRID, sequence, goals) == words
 
 
 def test_the_paths_of_the_data_pass_and_broken_ones_do_not():

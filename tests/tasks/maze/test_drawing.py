@@ -8,7 +8,7 @@ from matplotlib.image import imread
 from rich.text import Text
 
 from flexmdm.tasks.maze import Maze, make_paths
-from flexmdm.tasks.maze.drawing import WRONG, draw_maze, terminal
+from flexmdm.tasks.maze.drawing import WRONG, draw_maze, legend, terminal
 
 MAZE = Maze.division(41)
 DATA = make_paths(MAZE, pairs=50)
@@ -64,3 +64,21 @@ def test_the_terminal_shows_lines_numbers_and_errors():
     assert terminal(maze, [0, 1, 4, 7], ascii_only=True).split("\n") == ["--- ".ljust(6), "  x   ", "  x   "]
     assert terminal(maze, [0, 8], ascii_only=True).split("\n") == ["o     ", "  ##  ", "    x "]
     assert terminal(maze, None, [0] * 9 + [2], ascii_only=True).split("\n")[0] == "9   10"
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_the_legend_is_one_line_and_names_what_is_drawn(ascii_only):
+    drawn = terminal(MAZE, BROKEN, GOALS, ascii_only=ascii_only)
+    words = legend(ascii_only)
+    assert len(words) < 80 and words.isascii() == ascii_only
+    assert all(sign in words and sign in drawn for sign in ("1", "x", *(("##", "-") if ascii_only else ("██", "━"))))
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_rows_and_columns_are_numbered_if_asked_for(numbered):
+    axes = Figure().subplots()
+    draw_maze(axes, SMALL, AROUND, [8, 10], "a title", numbered=numbered)
+    assert axes.axison == numbered
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (("column", "row") if numbered else ("", ""))
+    if numbered:
+        assert set(axes.get_yticks()) <= set(range(-5, 12))

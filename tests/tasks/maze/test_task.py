@@ -1,6 +1,7 @@
 """The maze as a task: what is learned, what is asked, and that both look the same to the network."""
 
 import json
+from itertools import combinations
 
 import pytest
 import torch
@@ -49,10 +50,38 @@ def test_an_unknown_task_is_refused():
         task_of({"name": "chess"})
 
 
-@pytest.mark.parametrize("changes", [{"subgoals": (1, 4)}, {"subgoals": (5, 4)}, {"model": "gpt"}])
-def test_a_task_that_makes_no_sense_is_refused(changes):
-    with pytest.raises(ValueError):
-        MazeTask(**changes)
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"subgoals": (1, 4)}, "got 1-4"),
+        ({"subgoals": (5, 4)}, "got 5-4"),
+        ({"subgoals": [2]}, r"such as \[2, 12\], or one number; got \[2\]"),
+        ({"subgoals": "2-12"}, "got '2-12'"),
+        ({"subgoals": [2, "12"]}, "or one number; got"),
+        ({"subgoals": [2.5, 4]}, "or one number; got"),
+        ({"subgoals": True}, "or one number; got True"),
+        ({"size": "41"}, "size of a maze is a whole number, got '41'"),
+        ({"size": 41.0}, "size of a maze is a whole number, got 41.0"),
+        ({"pairs": "many"}, "pairs of a maze is a whole number, got 'many'"),
+        ({"held_out": "0.1"}, "held_out of a maze is a share between 0 and 1, got '0.1'"),
+        ({"model": "gpt"}, "flexmdm or mdm, got 'gpt'"),
+    ],
+)
+def test_a_task_that_makes_no_sense_is_refused(changes, words):
+    """Also when it comes from a file, where a number may be written as a text."""
+    with pytest.raises(ValueError, match=words):
+        task_of({"name": "maze", **changes})
+
+
+def test_one_number_of_subgoals_is_the_fewest_and_the_most():
+    assert MazeTask(subgoals=7) == MazeTask(subgoals=(7, 7))
+
+
+def test_more_subgoals_than_any_path_has_cells_are_refused_before_training():
+    task = MazeTask(**{**SMALL, "subgoals": (2, 600)})
+    with pytest.raises(ValueError, match=f"no path has 600 cells: the longest has {FLEX.longest_path}; take fewer"):
+        task.settled()
+    assert MazeTask(**{**SMALL, "subgoals": (2, FLEX.longest_path)}).settled().longest_path == FLEX.longest_path
 
 
 def test_mdm_has_two_more_tokens_which_are_no_cells():
@@ -85,14 +114,26 @@ def test_the_subgoals_of_a_problem_lie_on_a_held_out_path_in_its_order():
         assert any(is_subsequence(problem, path) for path in paths)
 
 
-def test_no_problem_comes_twice_before_all_paths_had_their_turn():
-    paths = FLEX.validation.data.paths
-    count = int((paths.lengths >= 3).sum())
-    problems = FLEX.problems(2 * count, 3)
-    held = {(path[0], path[-1]) for path in paths.tolist() if len(path) >= 3}
-    for turn in (problems[:count], problems[count:]):
-        assert {(p[0], p[-1]) for p in turn} == held
-    assert problems[:count] != problems[count:]  # other subgoals in between
+def all_problems(task, subgoals):
+    """Every choice of subgoals on a held-out path."""
+    paths = [path for path in task.validation.data.paths.tolist() if len(path) >= subgoals]
+    return {(p[0], *inner, p[-1]) for p in paths for inner in combinations(p[1:-1], subgoals - 2)}
+
+
+@pytest.mark.parametrize("subgoals", [2, 3, 4])
+def test_no_problem_comes_twice_before_all_had_their_turn(subgoals):
+    """At K = 2 all paths of a pair are one problem."""
+    every = all_problems(FLEX, subgoals)
+    problems = list(map(tuple, FLEX.problems(2 * len(every), subgoals)))
+    assert set(problems[: len(every)]) == set(problems[len(every) :]) == every
+    assert problems[: len(every)] == list(map(tuple, FLEX.problems(len(every), subgoals)))  # the first are the first
+
+
+@pytest.mark.parametrize("subgoals", [2, 3, 5])
+def test_no_pair_comes_twice_before_all_pairs_had_their_turn(subgoals):
+    pairs = {(problem[0], problem[-1]) for problem in all_problems(FLEX, subgoals)}
+    turn = FLEX.problems(len(pairs), subgoals)
+    assert {(problem[0], problem[-1]) for problem in turn} == pairs
 
 
 def test_both_models_get_the_same_problems_and_another_seed_gives_others():

@@ -8,7 +8,7 @@ from flexmdm import FlexMDMConfig, FlexMDMModel
 from flexmdm.tasks.sft import SFTPipeline, SFTTask
 
 PAIRS = [
-    ("What is 12 + 30?", "42"), ("Où est le café?", "là-bas, à côté"), ("漢字 and 😀?", ""),
+    ("What is 12 + 30?", "42"), ("Où est le café?", "là-bas, à côté"), ("漢字 and 😀?", "!"),
     ("Say it.", "it\nand more"), ("one two three", "four five six seven"), ("tab\tand space ", " é"),
 ]  # fmt: skip
 TEMPLATE = (

@@ -1,4 +1,5 @@
 import io
+import json
 import math
 import random
 
@@ -7,7 +8,7 @@ import torch
 from rich.console import Console
 
 from flexmdm import FiniteDistribution
-from flexmdm.tasks.sft import SFTPipeline
+from flexmdm.tasks.sft import SFTPipeline, report
 from flexmdm.tasks.sft.preview import AnswerPreview
 from flexmdm.tasks.text.likelihoods import bits_given
 
@@ -84,6 +85,12 @@ def test_a_prompt_without_room_for_an_answer_is_refused(make_pipeline):
         pipeline.answer("§")
 
 
+@pytest.mark.parametrize("empty", ["", " \n", [{"role": "user", "content": ""}]])
+def test_an_empty_prompt_is_refused(make_pipeline, empty):
+    with pytest.raises(ValueError, match="the prompt is empty, and this model answers prompts: write a question"):
+        make_pipeline().answer(empty)
+
+
 def test_a_run_of_another_task_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is not a run"):
         SFTPipeline.from_pretrained(tmp_path)
@@ -102,6 +109,39 @@ def test_a_preview_shows_answers_and_measures_held_out_ones(make_pipeline, tmp_p
     assert (tmp_path / "samples.txt").read_text().count("--- step 7") == 2
 
 
+class Silent(AnswerPreview):
+    """Of a model that says nothing to a prompt of two lines."""
+
+    def samples(self, model, step):
+        return ["What?\nPlease [b]\n(empty)", ""]
+
+
+def test_every_line_of_a_sample_is_marked_and_an_empty_one_is_seen(make_pipeline, tmp_path):
+    pipeline, console = make_pipeline(), Console(file=io.StringIO(), width=200)
+    Silent(pipeline.task, tmp_path, console)(pipeline.model, 7)
+    lines = console.file.getvalue().splitlines()
+    assert [line.rstrip() for line in lines] == ["  | What?", "  | Please [b]", "  | (empty)", "  | (empty)"]
+    assert (tmp_path / "samples.txt").read_text().endswith("--- step 7\n\n")  # as it is
+
+
+def test_an_empty_answer_is_seen_in_the_preview(make_pipeline, tmp_path, monkeypatch):
+    pipeline, console = make_pipeline(), Console(file=io.StringIO())
+    monkeypatch.setattr(type(pipeline.task), "answer", lambda *_: [])
+    shown = AnswerPreview(pipeline.task, tmp_path, console).samples(pipeline.model, 7)
+    assert len(shown) == 2 and all(text.endswith("\n(empty)") for text in shown)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_an_empty_answer_is_seen_on_a_terminal_alone(make_pipeline, monkeypatch, tmp_path, terminal, capsys):
+    pipeline, file = make_pipeline(), tmp_path / "new" / "answers.json"
+    monkeypatch.setattr(type(pipeline.task), "answer", lambda *_: [])
+    console = Console(file=io.StringIO(), force_terminal=terminal)
+    report.answer(pipeline, ["Say it."], json=file, console=console, steps=4)
+    assert console.file.getvalue() == ("(empty)\n" if terminal else "\n")
+    assert json.loads(file.read_text())[0]["answer"] == ""
+    assert f"written to {file}" in capsys.readouterr().err
+
+
 class Exact:
     """Stands for a model: the exact posteriors of a distribution."""
 
@@ -116,7 +156,7 @@ class Exact:
 def test_bits_are_those_of_the_answers_given_their_prompts(make_task, tmp_path, model):
     """Two prompts, and behind each of them an answer of 1/2 or of two with 1/4: 1, 2 and 2 bits, whatever the prompts'
     own chances. 2,000 times per pair, which give the mean of the six pairs a standard error of 0.05 bits."""
-    rows = [("a", "", 1), ("a", "b", 2), ("a", "bb", 2), ("b", "a", 1), ("b", "ab", 2), ("b", "aab", 2)]
+    rows = [("a", "b", 1), ("a", "ba", 2), ("a", "bb", 2), ("b", "a", 1), ("b", "ab", 2), ("b", "aab", 2)]
     file = tmp_path / "held.csv"
     file.write_text("prompt,answer\n" + "".join(f"{prompt},{answer}\n" for prompt, answer, _ in rows))
     settings = {"prompt_field": None, "tokenizer": "bytes", "held_out_data": (str(file),), "format": "{prompt}"}
@@ -130,4 +170,4 @@ def test_bits_are_those_of_the_answers_given_their_prompts(make_task, tmp_path, 
         task.validation.answer_lengths, num_times=2000,
     )  # fmt: skip
     assert score.per_sequence.value == pytest.approx(sum(bits for *_, bits in rows) / 6, abs=0.15)
-    assert score.per_token.value == score.per_character.value == pytest.approx(10 / 9, abs=0.1)
+    assert score.per_token.value == score.per_character.value == pytest.approx(10 / 11, abs=0.1)

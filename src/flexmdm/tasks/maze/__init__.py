@@ -14,5 +14,4 @@ __all__ = [
     "choose_subgoals",
     "make_paths",
     "through_template",
-    "wilson",
 ]

@@ -51,6 +51,40 @@ def check(passable: np.ndarray, sequences: Sequence[Sequence[int]], subgoals: Se
     )
 
 
+def fault(passable: np.ndarray, sequence: Sequence[int], subgoals: Sequence[int]) -> str | None:
+    """What is wrong with a sequence, the first thing in words; ``None`` if `check` calls it a success.
+
+    >>> passable = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]], dtype=bool)
+    >>> fault(passable, [0, 1, 4, 7], [0, 7])
+    'it goes into the wall at 1,1'
+    >>> fault(passable, [0, 1, 2, 5, 8, 7], [0, 3, 7])
+    'it does not pass subgoal 2 at 1,0'
+    """
+
+    def cell(token: int) -> str:
+        return "{},{}".format(*divmod(int(token), passable.shape[1]))
+
+    if not len(sequence):
+        return "it is empty"
+    blocked, wrong = ~open_cells(passable, sequence), ~legal_moves(passable, sequence)
+    if blocked.any():
+        token = sequence[int(blocked.argmax())]
+        return f"it goes into the wall at {cell(token)}" if 0 <= token < passable.size else "it has a token for no cell"
+    if wrong.any():
+        here, there = sequence[int(wrong.argmax()) :][:2]
+        return f"it stays at {cell(here)}" if here == there else f"it jumps from {cell(here)} to {cell(there)}"
+    if sequence[0] != subgoals[0]:
+        return f"it starts at {cell(sequence[0])} and not at {cell(subgoals[0])}"
+    if sequence[-1] != subgoals[-1]:
+        return f"it ends at {cell(sequence[-1])} and not at {cell(subgoals[-1])}"
+    rest = iter(sequence)
+    for number, goal in enumerate(subgoals, start=1):
+        if goal not in rest:  # uses up rest as far as the goal
+            early = " after the one before it" if goal in sequence else ""
+            return f"it does not pass subgoal {number} at {cell(goal)}{early}"
+    return None
+
+
 def open_cells(passable: np.ndarray, sequence: Sequence[int]) -> np.ndarray:
     """``[L]`` bool: which tokens are open cells inside the grid."""
     tokens = np.asarray(sequence, dtype=np.int64)

@@ -13,6 +13,7 @@ from matplotlib.colors import LinearSegmentedColormap, ListedColormap, to_hex
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Circle, PathPatch
 from matplotlib.textpath import TextPath
+from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D
 
 from flexmdm.evaluation.charts import INK, SOFT
@@ -32,13 +33,18 @@ def draw_maze(
     path: Sequence[int] | None = None,
     subgoals: Sequence[int] | None = None,
     title: str | None = None,
+    numbered: bool = False,
 ) -> None:
     """Draw a maze, a path coloured from start to goal, and numbered subgoals; everything scales with the axes.
 
-    Illegal moves and cells are red, and so is the ring of a subgoal that the path misses.
+    Illegal moves and cells are red, and so is the ring of a subgoal that the path misses. ``numbered`` adds the numbers
+    of rows and columns.
     """
     axes.imshow(maze.passable, cmap=ListedColormap([WALL, FLOOR]), vmin=0, vmax=1, zorder=0)
-    axes.set_axis_off()
+    if numbered:
+        _number_cells(axes)
+    else:
+        axes.set_axis_off()
     if title:
         axes.set_title(title, loc="left", fontsize=11, color=INK, pad=8)
     path = [token for token in path or () if 0 <= token < maze.size**2]
@@ -90,6 +96,12 @@ def terminal(
     return "\n".join(_row(*row, markup) for row in zip(texts, styles, strict=True))
 
 
+def legend(ascii_only: bool = False) -> str:
+    """What the characters of `terminal` mean, in a line."""
+    wall, line = ("##", "-") if ascii_only else ("██", "━")
+    return f"1, 2, ... the subgoals   {line} the path   x a wrong step   {wall} wall"
+
+
 class _CellLines(LineCollection):
     """Lines whose width is a share of a cell, at any size of the axes."""
 
@@ -102,6 +114,14 @@ class _CellLines(LineCollection):
         (left, _), (right, _) = self._host.transData.transform([(0, 0), (1, 0)])
         self.set_linewidth(self._width * (right - left) * 72 / self._host.figure.dpi)
         super().draw(renderer)
+
+
+def _number_cells(axes: Axes) -> None:
+    for axis, name in ((axes.xaxis, "column"), (axes.yaxis, "row")):
+        axis.set_major_locator(MaxNLocator(9, steps=[1, 2, 5, 10], integer=True))
+        axis.set_label_text(name, color=SOFT, fontsize=9)
+    axes.tick_params(colors=SOFT, labelsize=8, length=2)
+    axes.spines[:].set_visible(False)
 
 
 def _draw_path(axes: Axes, maze: Maze, path: list[int], colours: list[str]) -> None:

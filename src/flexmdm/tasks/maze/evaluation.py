@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,7 +24,8 @@ class MazeScore:
     """What came of ``num`` held-out problems.
 
     Attributes:
-        model, size, subgoals, num, sampler, steps, temperature, seed: what was asked.
+        model, size, subgoals, num, sampler, steps, temperature, seed, confidence: what was asked (``confidence`` is
+            None where it was left to the sampler).
         success: share of paths that are valid and pass all subgoals in order; ``low``, ``high``: its 95% interval.
         valid: share of paths whose every step goes to an adjacent open cell.
         in_order: share of paths that start, pass and end as they should.
@@ -49,6 +50,7 @@ class MazeScore:
     excess: float | None
     evaluations: float
     seconds: float
+    confidence: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -64,13 +66,26 @@ class Plans:
     score: MazeScore
 
 
+def settings_of(task: MazeTask, **options: Any) -> dict[str, Any]:
+    """Options of `generate` for a maze: those that were given, and else what plans best.
+
+    FlexMDM: ``spaced``; MDM: LLaDA's ``low_confidence``, which was better than ``adaptive`` at every K on 21 x 21
+    (`benchmarks/results/maze21.md`). Both with 64 steps, and at temperature 0: one wants the best path.
+
+    >>> settings_of(MazeTask(size=7, subgoals=(2, 4), model="mdm"), steps=None, temperature=1.0)
+    {'sampler': 'low_confidence', 'steps': 64, 'temperature': 1.0}
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if task.model == "mdm":
+        return {"sampler": "low_confidence", "steps": STEPS, "temperature": 0.0, **given}
+    return {"sampler": "spaced", "steps": STEPS, "temperature": 0.0, "max_length": task.max_length, **given}
+
+
 def plan(
     task: MazeTask,
     denoiser: Denoiser,
     subgoals: int,
     num: int = 500,
-    sampler: str | None = None,
-    steps: int | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
@@ -82,26 +97,17 @@ def plan(
         denoiser: the trained model.
         subgoals: K, start and goal included.
         num: how many problems.
-        sampler, steps: of `generate`; default: ``spaced``, for an MDM ``adaptive``, with 64 steps.
         seed: of the problems and of generation.
         progress: called with (problems done, problems in all).
-        options: further options of `generate`; ``temperature`` is 0 by default: one wants the best path.
+        options: of `generate`; default: `settings_of`.
     """
     problems = task.problems(num, subgoals, seed)
-    sampler = sampler or ("spaced" if task.model == "flexmdm" else "adaptive")
-    steps = steps or STEPS
-    if task.model == "mdm" and sampler == "adaptive":
-        options.setdefault("confidence", "top_prob")
-    options.setdefault("temperature", 0.0)
-    if task.model == "flexmdm":
-        options["max_length"] = task.max_length
+    settings = settings_of(task, **options)
     began = time.perf_counter()
     paths, evaluations = [], 0
     for start in range(0, num, BATCH):
         prompts = [task.prompt(problem) for problem in problems[start : start + BATCH]]
-        out = generate(
-            denoiser, prompts=prompts, sampler=sampler, steps=steps, seed=seed, first_sequence=start, **options
-        )
+        out = generate(denoiser, prompts=prompts, seed=seed, first_sequence=start, **settings)
         paths += [task.path(sequence) for sequence in out.sequences]
         evaluations += sum(out.evaluations)
         if progress is not None:
@@ -109,15 +115,15 @@ def plan(
     seconds = (time.perf_counter() - began) / num
     checked = check(task.maze.passable, paths, problems)
     low, high = wilson(int(checked.success.sum()), num)
-    excess = np.array([len(path) for path in paths]) - _shortest(task, problems)
+    excess = np.array([len(path) for path in paths]) - shortest(task, problems)
     score = MazeScore(
         model=task.model,
         size=task.size,
         subgoals=subgoals,
         num=num,
-        sampler=sampler,
-        steps=steps,
-        temperature=options["temperature"],
+        sampler=settings["sampler"],
+        steps=settings["steps"],
+        temperature=settings["temperature"],
         seed=seed,
         success=float(checked.success.mean()),
         low=low,
@@ -127,12 +133,13 @@ def plan(
         excess=float(excess[checked.success].mean()) if checked.success.any() else None,
         evaluations=evaluations / num,
         seconds=seconds,
+        confidence=settings.get("confidence"),
     )
     return Plans(problems, paths, checked.success, score)
 
 
-def _shortest(task: MazeTask, problems: list[list[int]]) -> np.ndarray:
+def shortest(task: MazeTask, problems: Sequence[Sequence[int]]) -> np.ndarray:
     """Cells of the shortest walk through the subgoals of each problem."""
     index, distances = task.maze.open_index, task.maze.distances
-    cells = np.array([index[problem] for problem in problems])  # [num, K]
+    cells = np.array([index[list(problem)] for problem in problems])  # [num, K]
     return 1 + distances[cells[:, :-1], cells[:, 1:]].sum(1, dtype=np.int64)

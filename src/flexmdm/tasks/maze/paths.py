@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations, islice
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from flexmdm.randomness import hash_rows, stream, uniform
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.maze.grid import Maze
 
+_PAIR, _PATH = stream("held-out pair"), stream("held-out path")
 _ROUNDS = 8  # of looking for detours; a pair that is short of paths after that has hardly any more
 # [set of sides as bits, draw]: one of the sides; each as often, as 12 is divisible by 1, 2, 3 and 4.
 _SIDES = [[side for side in range(4) if bits >> side & 1] or [0] for bits in range(16)]
@@ -185,6 +188,50 @@ def choose_subgoals(paths: Ragged, counts: Tensor, seed: int, numbers: Tensor) -
     end = (place == 0) | (place == paths.lengths[paths.rows] - 1)
     draws = uniform(seed, stream("subgoals"), numbers[paths.rows], place, device=paths.device)
     return rank_within(paths.rows, draws.masked_fill(end, -1.0)) < counts[paths.rows]
+
+
+def distinct_problems(data: PathData, count: int, subgoals: int, seed: int) -> list[list[int]]:
+    """``count`` times the subgoals of some path; none comes twice as long as there are others.
+
+    In every turn each pair with a path of enough cells gives one problem, the pairs in random order, and in the next
+    turn from another of its paths. Between two cells there is but one problem with two subgoals, however many paths.
+
+    >>> data = make_paths(Maze.division(7), pairs=3, per_pair=2)
+    >>> distinct_problems(data, 4, subgoals=2, seed=0)
+    [[37, 32], [24, 32], [29, 17], [37, 32]]
+    """
+    order = torch.argsort(uniform(seed, _PATH, torch.arange(len(data.paths))))
+    order = order[data.paths.lengths[order] >= subgoals]
+    pairs = data.pair[order].unique()
+    paths_of: dict[int, list[int]] = {pair: [] for pair in pairs[torch.argsort(uniform(seed, _PAIR, pairs))].tolist()}
+    for path, pair in zip(order.tolist(), data.pair[order].tolist(), strict=True):
+        paths_of[pair].append(path)
+    problems: list[list[int]] = []
+    used: set[tuple[int, ...]] = set()
+    turn = 0
+    while paths_of and len(problems) < count:
+        paths = data.paths[torch.tensor([mine[turn % len(mine)] for mine in paths_of.values()])]
+        numbers = turn * len(paths) + torch.arange(len(paths))
+        drawn = paths.keep(choose_subgoals(paths, torch.full_like(numbers, subgoals), seed, numbers)).tolist()
+        fresh = [problem for problem in drawn if tuple(problem) not in used]
+        fresh = fresh or list(islice(_unused(data.paths[order], subgoals, used), count - len(problems)))
+        if not fresh:  # all had their turn
+            used.clear()
+        used.update(map(tuple, fresh))
+        problems += fresh
+        turn += 1
+    return problems[:count]
+
+
+def _unused(paths: Ragged, subgoals: int, used: set[tuple[int, ...]]) -> Iterator[list[int]]:
+    """The choices of subgoals that are not among the used ones, each once: for the end, where chance finds no more."""
+    found = set(used)
+    for path in paths.tolist():
+        for inner in combinations(path[1:-1], subgoals - 2):
+            problem = (path[0], *inner, path[-1])
+            if problem not in found:
+                found.add(problem)
+                yield list(problem)
 
 
 def through_template(paths: Ragged, subgoals: Tensor) -> Template:

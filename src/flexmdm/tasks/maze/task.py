@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import torch
 from rich.console import Console
@@ -16,9 +16,9 @@ from flexmdm.canvas import Prompt, Role, Template
 from flexmdm.randomness import stream, uniform
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.maze.grid import Maze
-from flexmdm.tasks.maze.paths import PathData, choose_subgoals, make_paths, through_template
+from flexmdm.tasks.maze.paths import PathData, choose_subgoals, distinct_problems, make_paths, through_template
 
-_COUNT, _PICK = stream("number of subgoals"), stream("held-out path")
+_COUNT = stream("number of subgoals")
 _FEWEST = 2  # start and goal
 
 
@@ -31,7 +31,7 @@ class MazeTask:
 
     Args:
         size, maze_seed, extra_doors: of `Maze.division`.
-        subgoals: the fewest and the most subgoals K of a training example, both drawn evenly.
+        subgoals: the fewest and the most subgoals K of a training example, both drawn evenly; one number is both.
         model: who the examples are for.
         pairs, paths_per_pair, held_out, data_seed: of the paths.
 
@@ -53,8 +53,14 @@ class MazeTask:
     name: str = field(default="maze", init=False)
 
     def __post_init__(self) -> None:
-        low, high = self.subgoals
-        object.__setattr__(self, "subgoals", (int(low), int(high)))
+        for name in ("size", "maze_seed", "pairs", "paths_per_pair", "data_seed"):
+            if not _is_whole(getattr(self, name)):
+                raise ValueError(f"{name} of a maze is a whole number, got {getattr(self, name)!r}")
+        for name in ("extra_doors", "held_out"):
+            if not isinstance(getattr(self, name), float | int):
+                raise ValueError(f"{name} of a maze is a share between 0 and 1, got {getattr(self, name)!r}")
+        low, high = _span_of(self.subgoals)
+        object.__setattr__(self, "subgoals", (low, high))
         if not _FEWEST <= low <= high:
             raise ValueError(f"subgoals count start and goal and rise, such as 2-12; got {low}-{high}")
         if self.model not in ("flexmdm", "mdm"):
@@ -66,9 +72,9 @@ class MazeTask:
 
     @cached_property
     def _split(self) -> tuple[PathData, PathData]:
-        return make_paths(self.maze, self.pairs, self.paths_per_pair, self.data_seed).split(
-            self.held_out, self.data_seed
-        )
+        data = make_paths(self.maze, self.pairs, self.paths_per_pair, self.data_seed)
+        _check_cells(self.subgoals[1], int(data.paths.lengths.max()), "path")
+        return data.split(self.held_out, self.data_seed)
 
     @property
     def separator(self) -> int:
@@ -105,23 +111,14 @@ class MazeTask:
     def problems(self, count: int, subgoals: int, seed: int = 0) -> list[list[int]]:
         """``count`` held-out lists of ``subgoals`` tokens to connect: paths of pairs that training never saw.
 
-        All held-out paths with enough cells have their turn, in random order, before one comes again.
+        None comes twice as long as there are others: all held-out pairs have their turn, in random order, before one
+        comes again.
         """
         if subgoals < _FEWEST:
             raise ValueError(f"a problem has at least start and goal, got {subgoals} subgoals")
         data = self._split[1]
-        enough = (data.paths.lengths >= subgoals).nonzero().squeeze(1)
-        if not len(enough):
-            raise ValueError(
-                f"no held-out path has {subgoals} cells: the longest has {int(data.paths.lengths.max())}; "
-                "take fewer subgoals or a larger maze"
-            )
-        numbers = torch.arange(count)
-        # A random order of the paths of each pass through the data; passes differ in their subgoals.
-        order = torch.argsort(uniform(seed, _PICK, torch.arange(len(enough))))
-        paths = data.paths[enough[order[numbers % len(order)]]]
-        chosen = choose_subgoals(paths, torch.full((count,), subgoals), seed, numbers)
-        return paths.keep(chosen).tolist()
+        _check_cells(subgoals, int(data.paths.lengths.max()), "held-out path")
+        return distinct_problems(data, count, subgoals, seed)
 
     def prompt(self, subgoals: Sequence[int]) -> Prompt:
         """What generation starts from."""
@@ -141,7 +138,8 @@ class MazeTask:
         return [token for token in sequence[start:] if token != self.pad]
 
     def settled(self, console: Console | None = None) -> MazeTask:
-        """Nothing is left open."""
+        """Itself, with its paths made: whether there are any for these settings is known before training begins."""
+        _ = self._split
         return self
 
     def save(self, folder: Path) -> None:
@@ -197,6 +195,25 @@ class MazeExamples:
         fixed = x1.columns <= subgoals.lengths[x1.rows]  # SEP too
         roles = x1.with_values(torch.where(fixed, int(Role.FIXED), int(Role.PRESENT)))
         return x1, Template.of_roles(roles)
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _span_of(subgoals: object) -> tuple[int, int]:
+    """The fewest and the most subgoals, from two numbers or from one that is both."""
+    span = [subgoals, subgoals] if _is_whole(subgoals) else subgoals
+    if isinstance(span, Sequence) and len(span) == 2 and all(_is_whole(number) for number in span):
+        return span[0], span[1]
+    raise ValueError(f"subgoals are the fewest and the most, such as [2, 12], or one number; got {subgoals!r}")
+
+
+def _check_cells(subgoals: int, longest: int, kind: str) -> None:
+    if subgoals > longest:
+        raise ValueError(
+            f"no {kind} has {subgoals} cells: the longest has {longest}; take fewer subgoals or a larger maze"
+        )
 
 
 def join(parts: Sequence[Ragged]) -> Ragged:

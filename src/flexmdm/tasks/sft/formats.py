@@ -41,27 +41,18 @@ class PromptFormat:
     def is_chat(self) -> bool:
         return self.style == CHAT
 
+    @property
+    def text(self) -> str:
+        """What is written, with a place for the prompt; a chat has none."""
+        return _PLAIN_TEXT if self.style == PLAIN else self.style
+
     def write(self, messages: Messages, tokenizer: TextTokenizer | None = None) -> str:
         """The prompt as text; a chat needs the tokenizer."""
         if not self.is_chat:
-            text = _PLAIN_TEXT if self.style == PLAIN else self.style
-            return text.replace(_PLACE, "\n".join(content for _, content in messages))
+            return self.text.replace(_PLACE, "\n".join(content for _, content in messages))
         if tokenizer is None:
             raise ValueError("a chat is written by the template of a tokenizer: give the tokenizer")
         return tokenizer.write_chat([{"role": role, "content": content} for role, content in messages])
-
-    def check(self, tokenizer: TextTokenizer) -> None:
-        """Raise if the tokenizer does not know what is written around every prompt."""
-        if self.is_chat:
-            return
-        around = self.write((("user", ""),))
-        try:
-            tokenizer.encode_arrays([around])
-        except ValueError as error:
-            raise ValueError(
-                f"the format of the prompts writes {around!r} around each, and that has {error}; or choose another "
-                f"format, such as --format '{_PLACE} '"
-            ) from error
 
     def encode(self, tokenizer: TextTokenizer, prompts: Sequence[Messages]) -> list[np.ndarray]:
         """The tokens of each prompt."""

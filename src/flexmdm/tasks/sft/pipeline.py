@@ -86,7 +86,7 @@ class SFTPipeline:
             callback: called with (answers already complete, `flexmdm.generation.Progress`) after every step.
             options: of `flexmdm.generate`.
         """
-        tokens = of_each(questions, lambda question: self.task.encode(_messages(question)), names)
+        tokens = of_each(questions, lambda question: self.task.encode(_asked(question)), names)
         prompts = of_each(tokens, self.task.prompt, names)
         answers = []
         for one in generated(self.task, self.model, prompts, num, trace, seed, callback=callback, **options):
@@ -102,7 +102,9 @@ def _is_one(question: Any) -> bool:
     return isinstance(question, str) or (len(question) > 0 and isinstance(question[0], dict))
 
 
-def _messages(question: Question) -> Messages:
-    if isinstance(question, str):
-        return (("user", question),)
-    return tuple((message["role"], message["content"]) for message in question)
+def _asked(question: Question) -> Messages:
+    one = isinstance(question, str)
+    messages = (("user", question),) if one else tuple((turn["role"], turn["content"]) for turn in question)
+    if not any(content.strip() for _, content in messages):
+        raise ValueError("the prompt is empty, and this model answers prompts: write a question")
+    return messages

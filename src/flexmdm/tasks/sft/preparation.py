@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -44,6 +44,10 @@ class PairPreparation(Preparation):
     def format(self) -> PromptFormat:
         return PromptFormat(self.style)
 
+    @property
+    def contents(self) -> str:
+        return f"the data with its prompts written as {self.format.text!r}"
+
     def texts(self, record: Any) -> list[str]:
         return [self.format.write(record.messages), record.answer]
 
@@ -58,18 +62,18 @@ class _PairMaker(Maker):
         self, preparation: Preparation, prompt_format: PromptFormat, tokenizer: TextTokenizer, folder: Path
     ) -> None:
         super().__init__(preparation, tokenizer, folder)
-        prompt_format.check(tokenizer)
         self.format = prompt_format
 
     def sequences(self, records: list[Pair]) -> Iterator[list[tuple]]:
         prompts = self.format.encode(self.tokenizer, [pair.messages for pair in records])
         answers = self.tokenizer.encode_arrays([pair.answer for pair in records])
         for pair, prompt, answer in zip(records, prompts, answers, strict=True):
-            if not any(content.strip() for _, content in pair.messages):
-                self.counts["empty"] += 1
-                yield []
-            elif len(prompt) + len(answer) > self.preparation.max_length:
+            if len(prompt) + len(answer) > self.preparation.max_length:
                 self.counts["dropped"] += 1
                 yield []
             else:
                 yield [(np.concatenate([prompt, answer]), len(pair.answer), len(prompt))]
+
+    def remedy(self, unknown: Sequence[str]) -> str:
+        around = set(unknown) <= set(self.format.text)
+        return super().remedy(unknown) + (", or choose a --format without them, such as '{prompt} '" if around else "")

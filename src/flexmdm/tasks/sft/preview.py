@@ -8,6 +8,7 @@ from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.tasks.generating import generated
 from flexmdm.tasks.text.likelihoods import Bits, bits_given
 from flexmdm.tasks.text.preview import SAMPLES, SEQUENCES, STEPS, TIMES, Preview
+from flexmdm.tasks.text.report import EMPTY
 
 
 class AnswerPreview(Preview):
@@ -21,7 +22,9 @@ class AnswerPreview(Preview):
         prompts = [pair[:length] for pair, length in pairs]
         found = generated(task, model, [task.prompt(prompt) for prompt in prompts], steps=STEPS, seed=step)
         answers = [task.answer(one.sequence, len(prompts[one.prompt])) for one in found]
-        return [task.show(prompt) + task.show(answer) for prompt, answer in zip(prompts, answers, strict=True)]
+        return [
+            task.show(prompt) + (task.show(answer) or EMPTY) for prompt, answer in zip(prompts, answers, strict=True)
+        ]
 
     def bits(self, model: FlexMDMModel) -> Bits:
         examples = self.task.validation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from rich.console import Console
 from flexmdm.tasks.generating import progress_bar
 from flexmdm.tasks.sft.pipeline import Answer, SFTPipeline
 from flexmdm.tasks.text.playback import play
+from flexmdm.tasks.text.report import EMPTY, write_json
 
 
 def answer(
@@ -31,7 +31,7 @@ def answer(
     for number, one in enumerate(answers, 1):
         if watch:
             play(pipeline.task, one, console)
-        console.file.write(one.text + "\n")  # byte for byte
+        console.file.write((one.text or (EMPTY if console.is_terminal else "")) + "\n")  # byte for byte
         if several_lines and number < len(answers):
             console.rule(style="dim")
     cut = sum(one.hit_max_length for one in answers)
@@ -44,6 +44,5 @@ def answer(
             {"prompt": question, "answer": one.text, "evaluations": one.evaluations}
             for question, one in zip(asked, answers, strict=True)
         ]
-        json.parent.mkdir(parents=True, exist_ok=True)
-        json.write_text(json_module.dumps(rows, indent=2, ensure_ascii=False) + "\n")
+        write_json(json, rows)
     return answers

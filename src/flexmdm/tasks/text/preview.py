@@ -11,6 +11,8 @@ from rich.markup import escape
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.tasks.text.likelihoods import Bits, bits
 from flexmdm.tasks.text.pipeline import TextPipeline
+from flexmdm.tasks.text.report import EMPTY
+from flexmdm.training.sharding import is_sharded
 
 SAMPLES_FILE = "samples.txt"
 SAMPLES, SEQUENCES, TIMES, STEPS = 2, 32, 8, 32
@@ -31,9 +33,9 @@ class Preview:
         return bits(model, self.task, self.task.validation.some(SEQUENCES), TIMES)
 
     def __call__(self, model: FlexMDMModel, step: int) -> dict[str, float]:
-        samples = self.samples(model, step)
-        for text in samples:
-            self.console.print(f"  [dim]|[/] {escape(text)}", highlight=False, overflow="ellipsis", no_wrap=True)
+        samples = [] if is_sharded(model) else self.samples(model, step)  # how many steps that takes, no two agree on
+        for line in (line for text in samples for line in (text or EMPTY).split("\n")):
+            self.console.print(f"  [dim]|[/] {escape(line)}", highlight=False, overflow="ellipsis", no_wrap=True)
         if not self.console.quiet:
             with self.file.open("a") as file:
                 file.writelines(f"--- step {step}\n{text}\n" for text in samples)

@@ -20,6 +20,8 @@ from flexmdm.tasks.text.pipeline import Filled, TextPipeline
 from flexmdm.tasks.text.playback import play
 from flexmdm.tasks.text.task import TextTask
 
+EMPTY = "(empty)"  # what a person sees of a text without characters
+
 
 def sample(
     task: TextTask,
@@ -65,7 +67,8 @@ def show(
             play(task, answer, console)
         if console.is_terminal:
             pieces = texts[number * len(texts) // len(answers)]
-            console.print(_coloured(pieces, answer), highlight=False, soft_wrap=True)
+            shown = _coloured(pieces, answer) if answer.text else Text(EMPTY, style="dim")
+            console.print(shown, highlight=False, soft_wrap=True)
         else:
             console.file.write(answer.text + "\n")  # byte for byte
         if several_lines and number + 1 < len(answers):
@@ -79,8 +82,14 @@ def show(
         rows = [
             {"text": answer.text, "gaps": list(answer.gaps), "evaluations": answer.evaluations} for answer in answers
         ]
-        json.parent.mkdir(parents=True, exist_ok=True)
-        json.write_text(json_module.dumps(rows, indent=2, ensure_ascii=False) + "\n")
+        write_json(json, rows)
+
+
+def write_json(file: Path, content: Any) -> None:
+    """Write a file for machines, and say where it is."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json_module.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    Console(stderr=True).print(f"written to {file}", markup=False, highlight=False, soft_wrap=True)
 
 
 def evaluate(
@@ -91,12 +100,11 @@ def evaluate(
     likelihoods: int = 200,
     num_times: int = 64,
     page: Path | None = None,
-    json: Path | None = None,
     command: str = "",
     console: Console | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Judge runs that were trained on the same data, print the table, and write the figures and the page.
+    """Judge runs that were trained on the same data, print the table, write the page, and return the figures.
 
     Args:
         runs: by name; the held-out sequences of the first are what all are compared with.
@@ -106,7 +114,7 @@ def evaluate(
             ``none`` for no perplexity.
         likelihoods: held-out sequences for the likelihood; 0 leaves it out.
         num_times: times per sequence for it.
-        page, json: files to write.
+        page: a file to write.
         command: what the page says it was made by.
         console: where the table goes.
         options: of `flexmdm.generate`.
@@ -142,9 +150,6 @@ def evaluate(
     for score in scores[1:]:
         row = _by_name(score.to_dict(), bits_of.get(score.model, {}))
         rows.append({**row, "xz_bits_per_character": xz})
-    if json is not None:
-        json.parent.mkdir(parents=True, exist_ok=True)
-        json.write_text(json_module.dumps(rows[0] if len(rows) == 1 else rows, indent=1, ensure_ascii=False) + "\n")
     if page is not None:
         page.parent.mkdir(parents=True, exist_ok=True)
         lengths = [len(tokens) for tokens in judge.tokens]

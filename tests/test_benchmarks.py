@@ -1,0 +1,169 @@
+"""The benchmarks run, in small: what nobody runs for months must not break unseen."""
+
+import importlib.util
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from flexmdm.tasks.maze import MazeTask
+from flexmdm.training.config import Network, Recipe, RunConfig
+from flexmdm.training.run import train
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+def benchmark(name, results):
+    """A program of benchmarks/, with another place for its results."""
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", BENCHMARKS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.RESULTS = results
+    return module
+
+
+def columns(markdown):
+    """How many cells each line of the tables has."""
+    return {line.replace("\\|", "").count("|") for line in markdown.splitlines() if line.startswith("|")}
+
+
+def run(module, monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["benchmark", *map(str, arguments)])
+    module.main()
+
+
+def small_run(folder, model="flexmdm", steps=1, **recipe):
+    """A model of a 7 x 7 maze, hardly trained."""
+    task = MazeTask(size=7, subgoals=(2, 4), pairs=60, paths_per_pair=2, held_out=0.3, model=model)
+    network = Network(hidden=16, layers=1, heads=2, condition=16)
+    recipe = Recipe(steps=steps, batch_size=8, warmup=1, eval_every=1, eval_size=8, log_every=1, **recipe)
+    train(RunConfig(task.to_dict(), network, recipe), folder, device="cpu")
+
+
+# The network ----------------------------------------------------------------------------------------------------------
+
+
+def test_packed_and_padded_are_measured_and_written_with_their_targets(tmp_path, monkeypatch, capsys):
+    network = benchmark("network", tmp_path)
+    at_once = partial(network.peak_memory, "paragraphs")  # neither another process nor the large maze once more
+    monkeypatch.setattr(network, "peak_memory_elsewhere", lambda kind, how, size: at_once(how, size))
+    run(network, monkeypatch, "--repeats", 1, "--maze-batch", 4, "--paragraph-batch", 2)
+    stored = json.loads((tmp_path / "network.json").read_text())
+    assert stored["command"].endswith("--paragraph-batch 2")
+    assert [row["batch"] for row in stored["rows"]] == ["maze 41 x 41", "paragraphs"]
+    for row in stored["rows"]:
+        assert row["largest_difference"] < 1e-5  # packed and padded are the same network
+        assert row["ratio"] > 0 and row["share_of_peak"] > 0 and row["packed_memory_mb"] > 0
+    text, out = (tmp_path / "network.md").read_text(), " ".join(capsys.readouterr().out.split())
+    assert len(columns(text)) == 1
+    for verdict in network.verdicts(stored["rows"]):
+        assert verdict in text and verdict in out
+
+
+def test_a_target_that_is_missed_is_said_to_be(tmp_path):
+    network = benchmark("network", tmp_path)
+    fast = {"batch": "a", "ratio": network.LIMIT_RATIO, "share_of_peak": network.LIMIT_SHARE}
+    slow = {"batch": "b", "ratio": 1.4, "share_of_peak": 0.4}
+    assert [line.split(":")[0] for line in network.verdicts([fast, slow])] == ["holds", "holds", "MISSED", "MISSED"]
+
+
+# The maze -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mazes(tmp_path_factory):
+    """A FlexMDM and an MDM of two steps, and another FlexMDM of one."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, model, steps in (("flex", "flexmdm", 2), ("mdm", "mdm", 2), ("other", "flexmdm", 1)):
+        small_run(folder / name, model, steps)
+    return folder
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    maze = benchmark("maze", tmp_path)
+    monkeypatch.setattr(maze, "COUNTS", (2, 3))
+    margin = {"sampler": "adaptive", "steps": 2, "confidence": "margin", "temperature": 0.0}
+    monkeypatch.setattr(maze, "FLEXMDM", [margin])
+    monkeypatch.setattr(maze, "MDM", [{"sampler": "low_confidence", "steps": 2, "temperature": 1.0}])
+    return maze
+
+
+def test_the_maze_table_has_a_row_for_each_setting_and_nothing_is_measured_twice(mazes, table, tmp_path, monkeypatch):
+    arguments = (mazes / "flex", "--mdm", mazes / "mdm", "--name", "small", "--num", 3)
+    run(table, monkeypatch, *arguments)
+    stored = json.loads((tmp_path / "small.json").read_text())
+    asked = [(row["model"], row["subgoals"], row["confidence"], row["temperature"]) for row in stored["rows"]]
+    assert asked == [("flexmdm", 2, "margin", 0), ("flexmdm", 3, "margin", 0), ("mdm", 2, None, 1), ("mdm", 3, None, 1)]
+    text = (tmp_path / "small.md").read_text()
+    assert len(columns(text)) == 1
+    assert "| adaptive (margin), 2 steps | 0 | 2 |" in text and "| low_confidence, 2 steps | 1 | 3 |" in text
+    assert "flexmdm: " in text and "2 steps, 16 sequences" in text and "*" not in text
+    assert (tmp_path / "small-loss.png").read_bytes().startswith(b"\x89PNG")
+    assert {file.name for file in (tmp_path / "logs").iterdir()} == {"small-flexmdm.jsonl", "small-mdm.jsonl"}
+    monkeypatch.setattr(table, "plan", None)  # not to be called
+    run(table, monkeypatch, *arguments)
+    assert json.loads((tmp_path / "small.json").read_text()) == stored
+    monkeypatch.setattr(table, "FLEXMDM", [{**table.FLEXMDM[0], "confidence": "entropy"}])
+    with pytest.raises(TypeError):  # another confidence is another measurement
+        run(table, monkeypatch, *arguments)
+
+
+def test_rows_of_another_model_are_neither_dropped_nor_mixed_with(mazes, table, tmp_path, monkeypatch):
+    run(table, monkeypatch, mazes / "flex", "--name", "small", "--num", 2)
+    before = (tmp_path / "small.json").read_text()
+    with pytest.raises(SystemExit, match=r"2 rows of another flexmdm .* 2 steps.*choose another --name.*--fresh"):
+        run(table, monkeypatch, mazes / "other", "--name", "small", "--num", 2)
+    with pytest.raises(SystemExit, match="this one: weights of the package"):
+        run(table, monkeypatch, "--pretrained", "maze41", "--name", "small", "--num", 2)
+    assert (tmp_path / "small.json").read_text() == before
+    run(table, monkeypatch, mazes / "other", "--name", "small", "--num", 2, "--fresh")
+    assert {row["trained"]["steps"] for row in json.loads((tmp_path / "small.json").read_text())["rows"]} == {1}
+
+
+@pytest.mark.parametrize("name", ["maze21", "maze41"])
+def test_committed_rows_are_read_told_apart_and_not_measured_again(name, tmp_path):
+    maze = benchmark("maze", tmp_path)
+    stored = json.loads((BENCHMARKS / "results" / f"{name}.json").read_text())
+    assert len(set(map(maze.key_of, stored["rows"]))) == len(stored["rows"])
+    older = [row for row in stored["rows"] if "confidence" not in row and row["sampler"] == "adaptive"]
+    assert all(maze.key_of(row) == maze.key_of({**row, "confidence": "top_prob"}) for row in older)
+    assert len(columns(maze.markdown(stored["rows"], "a command"))) == 1  # the rows of the paper too
+
+
+def test_spaced_and_tau_are_compared_at_equal_temperature(tmp_path):
+    settings = {(o["sampler"], o["temperature"]) for o in benchmark("maze", tmp_path).FLEXMDM}
+    assert settings >= {(sampler, t) for sampler in ("spaced", "tau") for t in (0.0, 1.0)}
+
+
+def test_the_loss_is_drawn_against_sequences_and_against_hours(tmp_path):
+    log = [{"step": 1, "seconds": 1800.0, "loss": 5.0, "sequences": 64_000}]
+    log.append({"step": 1, "seconds": 3600.0, "eval_loss": 4.0, "sequences": 128_000})
+    figure = benchmark("maze", tmp_path).learning_curves({"FlexMDM": log, "MDM": log[:1]})
+    left, right = figure.axes
+    assert "sequences" in left.get_xlabel() and "hours" in right.get_xlabel()
+    drawn = [[line.get_xdata().tolist() for line in axes.get_lines()] for axes in (left, right)]
+    assert drawn == [[[64], [128], [64], []], [[0.5], [1.0], [0.5], []]]
+
+
+# Targets --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_two_kinds_of_targets_are_compared(tmp_path, monkeypatch):
+    targets = benchmark("targets", tmp_path)
+
+    def both(folder, seed, arguments):  # at once, for a step
+        for kind in targets.TARGETS:
+            small_run(folder / f"{kind}-{seed}", targets=kind)
+
+    monkeypatch.setattr(targets, "train_both", both)
+    run(targets, monkeypatch, "--minutes", 1, "--seeds", 1, "--num", 2)
+    rows = json.loads((tmp_path / "targets.json").read_text())["rows"]
+    assert [(row["targets"], row["sampler"]) for row in rows] == [
+        (kind, sampler) for kind in targets.TARGETS for sampler in ("spaced", "tau")
+    ]
+    text = (tmp_path / "targets.md").read_text()
+    assert len(columns(text)) == 1 and "tau, 256 steps | 0 |" in text
