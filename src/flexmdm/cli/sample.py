@@ -29,7 +29,9 @@ def sample(
     cells: Annotated[list[str] | None, typer.Argument(help="maze: more cells behind --through.")] = None,
     through: Annotated[list[str] | None, typer.Option(help="maze: the cells to connect, each as row,column.")] = None,
     pretrained: shared.Pretrained = None,
-    num: Annotated[int, typer.Option("--num", "-n", min=1, help="How many.")] = 1,
+    num: Annotated[
+        int, typer.Option("--num", "-n", min=1, help="How many; maze: one is the first right one of 4 tries.")
+    ] = 1,
     sampler: shared.Sampler = None,
     steps: shared.Steps = None,
     temperature: shared.Temperature = None,

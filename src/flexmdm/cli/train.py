@@ -33,7 +33,7 @@ EXAMPLES = """
 
 * `flexmdm train --config configs/maze41.toml --out runs/maze41`: an experiment of the paper
 
-* `flexmdm train --config configs/maze41.toml --model mdm --out runs/maze41-mdm`: its baseline
+* `flexmdm train --config configs/maze41.toml --model mdm --steps 3200 --out runs/maze41-mdm`: its baseline
 
 * `flexmdm train --out runs/maze41 --resume`: go on after an interruption, exactly where it was
 
@@ -45,8 +45,8 @@ def train(
     data: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Files (.txt, .jsonl, .csv, .parquet, .fasta, also .gz), folders of them, or hf:NAME of a data set; "
-            "code: also .py, or stdlib, the functions of the installed standard library."
+            help="Files (.txt, .jsonl, .csv, .parquet, .fasta, also .gz or .zst), folders of them, or hf:NAME of a "
+            "data set; code: also .py, or stdlib, the functions of the installed standard library."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", file_okay=False)] = None,

@@ -29,11 +29,10 @@ def evaluate(
     model: FlexMDMModel,
     counts: Sequence[int],
     num: int,
-    json: Path | None = None,
     console: Console | None = None,
     **options: Any,
 ) -> list[MazeScore]:
-    """Plan through held-out problems with each number of subgoals, print the table and write the figures."""
+    """Plan through held-out problems with each number of subgoals, and print the table."""
     console = console or Console()
     denoiser, scores = model.denoiser(), []
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -49,10 +48,6 @@ def evaluate(
             )
             scores.append(plans.score)
     console.print(table_of(scores, f"{task.size} x {task.size} maze, {task.model}, {num} held-out problems each"))
-    if json is not None:
-        figures = [score.to_dict() for score in scores]
-        json.parent.mkdir(parents=True, exist_ok=True)
-        json.write_text(json_module.dumps(figures[0] if len(figures) == 1 else figures, indent=2) + "\n")
     return scores
 
 
