@@ -109,11 +109,11 @@ def test_the_8b_shape_is_counted_without_its_weights(tmp_path, command):
 def test_answers_are_learned_by_a_model_that_starts_from_another(mdm, tmp_path, command):
     pairs, run = tmp_path / "pairs.jsonl", tmp_path / "sft"
     pairs.write_text(
-        "".join(json.dumps({"prompt": "ab" * (n % 3 + 1), "answer": "c" * (n % 3)}) + "\n" for n in range(60))
+        "".join(json.dumps({"prompt": "ab" * (n % 3 + 1), "answer": "c" * (n % 3 + 1)}) + "\n" for n in range(60))
     )
     settings = ["--task", "sft", "--steps", 3, "--batch-size", 8, "--from", mdm]
     _, errors, code = command("train", pairs, *settings, "--out", run)
-    assert code == 2 and "the format of the prompts writes '\\n' around each" in errors and "--format" in errors
+    assert code == 2 and "that the tokenizer does not know: '\\n'" in errors and "--format" in errors
     settings += ["--format", "{prompt}"]
     assert command("train", pairs, *settings, "--out", run)[2] == 0
     options = ["--sampler", "adaptive", "--window", "5,64", "--steps", 4]
