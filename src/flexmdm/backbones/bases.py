@@ -134,10 +134,11 @@ def _own_words(model: Any, mask: int) -> Tensor:
 @torch.no_grad()
 def _check_assembled(place: str | Path, network: Retrofit, expected: Tensor) -> None:
     """Say so if its parts put together again do not say what it said: then it has parts that we do not know of."""
-    tokens = _trial(network.vocab_size, network.vocab_size, expected.device)
+    tokens = _trial(network.vocab_size, network.vocab_size, next(network.embedding.parameters()).device)
     nothing = torch.zeros(_TRIED + 1, device=tokens.device)
     said, _ = network.eval()(tokens, nothing[:1].long() + _TRIED, nothing[1:].bool(), nothing.bool(), nothing[:1])
     rows = (tokens == network.vocab_size).nonzero().flatten() - int(network.shifted)
+    expected = expected.to(tokens.device)  # of a model over several devices, the last
     if float((said - expected[rows]).abs().max()) > _ROUNDING * float(expected.abs().max()):
         raise ValueError(
             f"{place} does more than its attention and feed-forward layers one after the other, so its parts put "
@@ -188,10 +189,7 @@ def retrofit(
     }
     kind = check_base(place, options.get("mask_id"), options.get("four_bit", False), lora is not None)["model_type"]
     if kind == FlexMDMConfig.model_type:
-        try:
-            own = FlexMDMModel.from_pretrained(place)
-        except SafetensorError as error:
-            raise ValueError(f"the weights in {place} are damaged ({error}): fetch or train them again") from error
+        own = FlexMDMModel.from_pretrained(place)
         _check_kind(own, insertions, place)
         return _going_on(own, common) if own.config.insertions == insertions else _with_insertion_head(own, common)
     if kind != RetrofitConfig.model_type:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.utils.generic import ModelOutput
@@ -103,6 +104,15 @@ class FlexMDMModel(PreTrainedModel):
         super().__init__(config)
         self.network = self.make_network(config)
         self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *arguments: Any, **options: Any) -> Any:
+        """What `save_pretrained` wrote, of a folder or of a name on the Hub."""
+        place = pretrained_model_name_or_path
+        try:
+            return super().from_pretrained(place, *arguments, **options)
+        except SafetensorError as error:
+            raise ValueError(f"the weights in {place} are damaged ({error}): fetch or train them again") from error
 
     def make_network(self, config: FlexMDMConfig) -> Any:
         """The network: maps what `DiT.forward` takes to what it returns."""

@@ -98,7 +98,7 @@ class Retrofit(nn.Module):
     @property
     def quantised(self) -> bool:
         """Whether some of the pretrained weights are in 4 bits."""
-        return any(type(p).__name__ == "Params4bit" for p in self.parameters())
+        return _quantised(self)
 
     def adapt(self, rank: int, alpha: int, dropout: float, queries: tuple[str, ...]) -> None:
         """Freeze what was pretrained, with LoRA on queries, keys, values and the head."""
@@ -412,12 +412,15 @@ def digest_of(parts: Parts) -> str:
     weights that are not quantised, at a few of every matrix.
     """
     matrices = [p for block in parts.blocks for p in block.parameters() if p.ndim == 2 and p.is_floating_point()]
-    quantised = any(type(p).__name__ == "Params4bit" for block in parts.blocks for p in block.parameters())
-    fine = "" if quantised else _hash(p[:1, :_LOOKED_AT] for p in matrices)
+    fine = "" if _quantised(parts.blocks) else _hash(p[:1, :_LOOKED_AT] for p in matrices)
     norms = [block.get_submodule(name) for block in parts.blocks for name in ("attention_norm", "feed_norm")]
     tables = [next(parts.embedding.parameters()), parts.head.get_parameter("weight")]
     ends = [rows for table in tables for rows in (table[:16], table[-16:])]
     return f"{_hash([*(p for norm in [*norms, parts.norm] for p in norm.parameters()), *ends])}-{fine}"
+
+
+def _quantised(module: nn.Module) -> bool:
+    return any(type(p).__name__ == "Params4bit" for p in module.parameters())
 
 
 _LOOKED_AT = 64  # entries of a matrix

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
@@ -66,10 +65,7 @@ def model_of(folder: Path, device: str = "cpu") -> FlexMDMModel:
 
         placed: dict[str, Any] = {} if device == "cpu" else {"device_map": {"": device}}
         return RetrofitModel.from_pretrained(folder, **placed)
-    try:
-        return FlexMDMModel.from_pretrained(folder, dtype=torch.float32)
-    except SafetensorError as error:
-        raise ValueError(f"the weights in {folder} are damaged ({error}): fetch or train them again") from error
+    return FlexMDMModel.from_pretrained(folder, dtype=torch.float32)
 
 
 def load_named(folder: Path | None, pretrained: str | None, device: str | None = None) -> tuple[Any, FlexMDMModel]:
