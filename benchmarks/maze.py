@@ -23,7 +23,7 @@ from flexmdm.evaluation.charts import SOFT
 from flexmdm.tasks.maze.evaluation import MazeScore, plan
 from flexmdm.tasks.maze.report import table_of
 from flexmdm.training.loading import load_named
-from flexmdm.training.progress import LOG_FILE, read_log
+from flexmdm.training.progress import LOG_FILE, read_log, training_of
 
 EXAMPLES = """examples:
   python benchmarks/maze.py runs/maze21 --mdm runs/maze21-mdm --name maze21
@@ -101,7 +101,9 @@ def main() -> None:
     contenders = [(arguments.run, arguments.pretrained, FLEXMDM)]
     if arguments.mdm is not None:
         contenders.append((arguments.mdm, None, MDM))
-    loaded = [(*load_named(run, pretrained), _training(run), samplers) for run, pretrained, samplers in contenders]
+    loaded = [
+        (*load_named(run, pretrained), run and training_of(run), samplers) for run, pretrained, samplers in contenders
+    ]
     for task, _, trained, _ in loaded:
         check_origin(rows, task.model, trained, arguments.name)
     for task, model, trained, samplers in loaded:
@@ -131,13 +133,6 @@ def write(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
     command = _command(arguments)
     (RESULTS / f"{arguments.name}.json").write_text(json.dumps({"command": command, "rows": rows}, indent=1) + "\n")
     (RESULTS / f"{arguments.name}.md").write_text(markdown(rows, command))
-
-
-def _training(folder: Path | None) -> dict[str, float] | None:
-    """How long the model was trained: hours, steps, sequences seen; of the weights of the package nobody knows."""
-    log = read_log(folder / LOG_FILE) if folder is not None else []
-    last = log[-1] if log else None
-    return last and {"hours": round(last["seconds"] / 3600, 2), "steps": last["step"], "sequences": last["sequences"]}
 
 
 def _command(arguments: argparse.Namespace) -> str:

@@ -5,17 +5,22 @@ It needs RDKit (the extra `eval`), two runs on MOSES, and the file that they wer
   flexmdm train path/to/train.csv.gz --config configs/moses.toml --out runs/moses
   flexmdm train path/to/train.csv.gz --config configs/moses.toml --model mdm --out runs/moses-mdm
   python benchmarks/molecules.py runs/moses runs/moses-mdm
+
+Every row is written as soon as it is measured, so that an interrupted run goes on where it was; --fresh starts again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import track
 
@@ -23,8 +28,11 @@ from flexmdm import TextPipeline
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.evaluation.molecules import canonical, canonical_set, judge, scaffold_gaps
 from flexmdm.tasks.text.report import fill_with_bar
+from flexmdm.training.progress import LOG_FILE, draw_curves, read_log, training_of
 
 RESULTS = Path(__file__).parent / "results"
+SAMPLERS = {"flexmdm": ("tau", "spaced"), "mdm": ("tau",)}
+SHARES = ("valid", "unique", "novel")
 
 
 def training_set(pipeline: TextPipeline) -> frozenset[str]:
@@ -49,7 +57,7 @@ def sampled(name: str, pipeline: TextPipeline, known: frozenset[str], num: int, 
     score = judge([answer.text for answer in answers], known)
     lengths = length_fidelity([len(a.tokens) for a in answers], pipeline.task.validation.store.lengths)
     return {
-        "model": name, "sampler": sampler, "steps": steps, "num": num, **asdict(score), "length": asdict(lengths),
+        "model": name, "sampler": sampler, "steps": steps, **asdict(score), "length": asdict(lengths),
         "evaluations": sum(a.evaluations for a in answers) / num, "seconds": seconds,
         "samples": [a.text for a in answers[:20]],
     }  # fmt: skip
@@ -70,43 +78,107 @@ def infilled(name: str, pipeline: TextPipeline, num: int) -> dict:
 
 
 def main() -> None:
-    """Measure, print, and write benchmarks/results/molecules.{json,md}."""
+    """Measure, print, and write benchmarks/results/molecules.{json,md,png}, the loss and the training logs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--num", type=int, default=1000, help="samples per row")
     parser.add_argument("--steps", type=int, nargs="+", default=[16, 64, 256])
-    parser.add_argument("--samplers", nargs="+", default=["tau", "spaced"], help="of FlexMDM; MDM has tau")
+    parser.add_argument("--fresh", action="store_true", help="measure everything again")
     arguments = parser.parse_args()
-    pipelines = {run.name: TextPipeline.from_pretrained(run) for run in arguments.runs}
-    known = training_set(next(iter(pipelines.values())))
-    rows = []
-    for name, pipeline in pipelines.items():
-        for sampler in arguments.samplers if pipeline.task.model == "flexmdm" else ["tau"]:
-            rows += [sampled(name, pipeline, known, arguments.num, steps, sampler) for steps in arguments.steps]
-    filled = [infilled(n, p, arguments.num) for n, p in pipelines.items() if p.task.model == "flexmdm"]
-    command = f"python benchmarks/molecules.py {' '.join(map(str, arguments.runs))}"
+    file, pipelines = (
+        RESULTS / "molecules.json",
+        {run.name: TextPipeline.from_pretrained(run) for run in arguments.runs},
+    )
+    if len({pipeline.task.contents for pipeline in pipelines.values()}) > 1:
+        raise SystemExit("these runs have other data or other tokens: they cannot be compared")
+    asked = {"num": arguments.num, "runs": {run.name: training_of(run) for run in arguments.runs}}
+    stored = json.loads(file.read_text()) if file.is_file() and not arguments.fresh else {}
+    same = all(stored.get(name) == value for name, value in asked.items())
+    results: dict[str, Any] = stored if same else {**asked, "rows": [], "infilling": []}
+    results["command"] = f"python benchmarks/molecules.py {' '.join(map(str, arguments.runs))} --num {arguments.num}"
+
+    def write(kind: str, row: dict[str, Any]) -> None:
+        results[kind].append(row)
+        RESULTS.mkdir(exist_ok=True)
+        file.write_text(json.dumps(results, indent=1) + "\n")
+        file.with_suffix(".md").write_text(markdown(results))
+
+    wanted = [
+        (name, sampler, steps)
+        for name, pipeline in pipelines.items()
+        for sampler in SAMPLERS[pipeline.task.model]
+        for steps in arguments.steps
+    ]
+    measured = {(row["model"], row["sampler"], row["steps"]) for row in results["rows"]}
+    missing = [setting for setting in wanted if setting not in measured]
+    known = training_set(next(iter(pipelines.values()))) if missing else frozenset()
+    for name, sampler, steps in missing:
+        write("rows", sampled(name, pipelines[name], known, arguments.num, steps, sampler))
+    for name, pipeline in pipelines.items():  # an MDM would have to be told how long the branch is
+        if pipeline.task.model == "flexmdm" and not any(one["model"] == name for one in results["infilling"]):
+            write("infilling", infilled(name, pipeline, arguments.num))
+    draw(results).savefig(file.with_suffix(".png"), dpi=110, metadata={"Software": None})
+    draw_curves({run.name: read_log(run / LOG_FILE) for run in arguments.runs}, RESULTS / "molecules-loss.png")
+    (RESULTS / "logs").mkdir(exist_ok=True)
+    for run in arguments.runs:
+        shutil.copy(run / LOG_FILE, RESULTS / "logs" / f"{run.name}.jsonl")
+    Console().print(markdown(results), markup=False, soft_wrap=True)
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """For people."""
     lines = [
-        f"{arguments.num} samples per row; 95% intervals. Made by `{command}`.", "",
-        "| model | sampler | steps | evaluations | valid | unique | novel | length W1 |",
-        "|---|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
-    for row in rows:
+        f"{results['num']} samples per row; 95% intervals; floor: the W1 of as many exact samples. Made by "
+        f"`{results['command']}`.",
+        "",
+        *(
+            f"{name}: {of['steps']:,} steps, {of['sequences']:,} sequences, {of['hours']} hours.  "
+            for name, of in results["runs"].items()
+        ),
+        "",
+        "| model | sampler | steps | evaluations | valid | unique | novel | length W1 | floor |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in results["rows"]:
         shares = " | ".join(
-            f"{row[k]['value']:.1%} ({row[k]['low']:.1%} - {row[k]['high']:.1%})" for k in ("valid", "unique", "novel")
-        )
+            f"{row[k]['value']:.1%} ({row[k]['low']:.1%} - {row[k]['high']:.1%})" for k in SHARES
+        )  # fmt: skip
         length = row["length"]
         lines.append(
             f"| {row['model']} | {row['sampler']} | {row['steps']} | {row['evaluations']:.0f} | {shares} "
-            f"| {length['w1']:.2f} ({length['w1_low']:.2f} - {length['w1_high']:.2f}) |"
+            f"| {length['w1']:.2f} ({length['w1_low']:.2f} - {length['w1_high']:.2f}) | {length['floor']:.2f} |"
         )
-    lines += ["", *(f"Infilling by {f['model']}, {f['num']} molecules with a branch cut out: {f['valid']:.1%} valid, "
-                    f"{f['same']:.1%} the very same." for f in filled)]  # fmt: skip
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "molecules.json").write_text(
-        json.dumps({"command": command, "rows": rows, "infilling": filled}, indent=1) + "\n"
-    )
-    (RESULTS / "molecules.md").write_text("\n".join(lines) + "\n")
-    Console().print("\n".join(lines), markup=False, soft_wrap=True)
+    for one in results["infilling"]:
+        lines += ["", f"Infilling by {one['model']}, {one['num']} held-out molecules with a branch cut out: "
+                      f"{one['valid']:.1%} valid, {one['same']:.1%} the very same."]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def draw(results: dict[str, Any]) -> Figure:
+    """Validity and lengths against evaluations."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    curves: dict[str, list[dict[str, Any]]] = {}
+    for row in results["rows"]:
+        curves.setdefault(f"{row['model']}, {row['sampler']}", []).append(row)
+    for name, rows in curves.items():
+        rows = sorted(rows, key=lambda row: row["evaluations"])
+        at = [row["evaluations"] for row in rows]
+        left.plot(at, [row["valid"]["value"] for row in rows], marker="o", markersize=4, label=name)
+        left.fill_between(at, [row["valid"]["low"] for row in rows], [row["valid"]["high"] for row in rows], alpha=0.15)
+        right.plot(at, [row["length"]["w1"] for row in rows], marker="o", markersize=4, label=name)
+        right.fill_between(
+            at, [row["length"]["w1_low"] for row in rows], [row["length"]["w1_high"] for row in rows], alpha=0.15
+        )
+    if results["rows"]:
+        right.axhline(results["rows"][0]["length"]["floor"], color="0.6", linestyle=":", label="exact samples")
+    left.set(title="valid molecules", ylim=(0, 1))
+    right.set(title="length W1, in characters", ylim=(0, None))
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel("network evaluations")
+        axes.legend(frameon=False, fontsize=8)
+    return figure
 
 
 if __name__ == "__main__":

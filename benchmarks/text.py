@@ -22,7 +22,7 @@ from flexmdm.evaluation.fluency import ReferenceLM
 from flexmdm.evaluation.lengths import length_floor, length_histogram
 from flexmdm.tasks.text import TextPipeline
 from flexmdm.tasks.text.evaluation import Judge, held_out_bits, measure
-from flexmdm.training.progress import LOG_FILE, draw_curves, read_log
+from flexmdm.training.progress import LOG_FILE, draw_curves, read_log, training_of
 
 EXAMPLES = """examples:
   python benchmarks/text.py runs/enwik8 runs/enwik8-mdm --name enwik8
@@ -104,8 +104,7 @@ def _settings(model: str) -> list[tuple[str, int]]:
 
 def _keep_or_forget(results: dict[str, Any], run: Path) -> None:
     """What was measured of a run that has been trained further since is measured again."""
-    last = read_log(run / LOG_FILE)[-1]
-    trained = {"hours": round(last["seconds"] / 3600, 2), "steps": last["step"], "sequences": last["sequences"]}
+    trained = training_of(run)
     if results["runs"].get(run.name) != trained:
         results["rows"] = [row for row in results["rows"] if row["model"] != run.name]
         results["likelihoods"].pop(run.name, None)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flexmdm.tasks.maze import MazeTask
+from flexmdm.tasks.text import TextTask
 from flexmdm.training.config import Network, Recipe, RunConfig
 from flexmdm.training.run import train
 
@@ -167,3 +168,36 @@ def test_the_two_kinds_of_targets_are_compared(tmp_path, monkeypatch):
     ]
     text = (tmp_path / "targets.md").read_text()
     assert len(columns(text)) == 1 and "tau, 256 steps | 0 |" in text
+
+
+# Molecules ------------------------------------------------------------------------------------------------------------
+
+
+def molecules_run(folder, data, model):
+    """A model of short SMILES, hardly trained."""
+    task = TextTask(data=(str(data),), tokenizer="characters", max_length=16, held_out=0.4, model=model)
+    network = Network(hidden=16, layers=1, heads=2, condition=16)
+    train(
+        RunConfig(task.to_dict(), network, Recipe(steps=1, batch_size=4, warmup=1, log_every=1)), folder, device="cpu"
+    )
+
+
+def test_molecules_are_judged_row_by_row_and_not_twice(tmp_path, monkeypatch):
+    pytest.importorskip("rdkit")
+    monkeypatch.setenv("FLEXMDM_CACHE", str(tmp_path / "cache"))
+    data = tmp_path / "smiles.txt"
+    data.write_text("\n".join(f"C{'C' * n}(=O)O{'C' * m}" for n in range(5) for m in range(5)))
+    for name, model in (("flex", "flexmdm"), ("mdm", "mdm")):
+        molecules_run(tmp_path / name, data, model)
+    molecules = benchmark("molecules", tmp_path / "results")
+    asked = (tmp_path / "flex", tmp_path / "mdm", "--num", 2, "--steps", 2, 3)
+    run(molecules, monkeypatch, *asked)
+    stored = json.loads((tmp_path / "results/molecules.json").read_text())
+    assert [(row["model"], row["sampler"], row["steps"]) for row in stored["rows"]] == [
+        (*of, steps) for of in (("flex", "tau"), ("flex", "spaced"), ("mdm", "tau")) for steps in (2, 3)
+    ]
+    assert [one["model"] for one in stored["infilling"]] == ["flex"]
+    assert {file.name for file in (tmp_path / "results").iterdir()} >= {"molecules.png", "molecules-loss.png", "logs"}
+    assert len(columns((tmp_path / "results/molecules.md").read_text())) == 1
+    monkeypatch.setattr(molecules, "sampled", None)  # what was measured is not measured again
+    run(molecules, monkeypatch, *asked)

@@ -160,6 +160,13 @@ def read_log(file: Path) -> list[dict[str, float]]:
     return lines
 
 
+def training_of(folder: Path) -> dict[str, float] | None:
+    """How long a run has been trained: hours, steps and sequences seen; ``None`` if it has no log."""
+    log = read_log(folder / LOG_FILE)
+    last = log[-1] if log else None
+    return last and {"hours": round(last["seconds"] / 3600, 2), "steps": last["step"], "sequences": last["sequences"]}
+
+
 def draw_curves(logs: dict[str, Sequence[dict[str, float]]], file: Path) -> None:
     """The loss against the hours (or minutes) of training: dots for batches, a line for held-out sequences."""
     from matplotlib.figure import Figure
