@@ -5,6 +5,9 @@ Needs trained runs:
   flexmdm train --config configs/code.toml --out runs/code
   flexmdm train --config configs/code.toml --model mdm --out runs/code-mdm
   python benchmarks/infilling.py runs/code runs/code-mdm
+
+With --humaneval FOLDER it also says how many single lines of HumanEval-infilling the n-grams fill rightly, the floor of
+`flexmdm eval --benchmark humaneval-infill`.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from rich.progress import track
 
 from flexmdm.evaluation.ngrams import NgramFiller
 from flexmdm.evaluation.spans import SpanScores, span_differences, span_scores
-from flexmdm.tasks.code import CodePipeline, CodeTask, Cutting
+from flexmdm.tasks.code import CodePipeline, CodeTask, Cutting, Sample, read_problems
+from flexmdm.tasks.code.evaluation import score_with_bar
 from flexmdm.tasks.generating import progress_bar
 from flexmdm.training.progress import LOG_FILE
 
@@ -31,6 +35,7 @@ RESULTS = Path(__file__).parent / "results"
 SPANS = Cutting(line=0, lines=0, span=1, most_tokens=8, inside=0)
 MOST = SPANS.most_tokens
 FLOOR = "4-grams"
+LINE = 24  # tokens of a line at most
 SAMPLERS: dict[str, list[dict[str, Any]]] = {
     "flexmdm": [{"sampler": "spaced", "steps": 16}, {"sampler": "adaptive", "steps": 64, "confidence": "top_prob"}],
     "mdm": [{"sampler": "low_confidence", "steps": 64}, {"sampler": "adaptive", "steps": 64, "confidence": "top_prob"}],
@@ -50,12 +55,24 @@ def by_network(pipeline: CodePipeline, pairs: list[tuple[str, str]], what: str, 
         return pipeline.fill(pairs, temperature=0.0, callback=bar, **options)
 
 
-def by_counting(task: CodeTask, spans: list[tuple[list[int], list[int], list[int]]]) -> list[str]:
-    """What n-grams of the training functions put there; unlike the networks they know that it is 1 to 8 tokens."""
+def by_counting(task: CodeTask, gaps: list[tuple[list[int], list[int]]], most: int) -> list[str]:
+    """What n-grams of the training functions put there, 1 to ``most`` tokens."""
     store = task.train.store
     filler = NgramFiller.fit(store.take(torch.arange(len(store))), task.text.size)
-    rows = track(spans, FLOOR, console=Console(stderr=True))
-    return [task.text.decode(filler.fill(before, after, 1, MOST, beam=8)) for before, _, after in rows]
+    rows = track(gaps, FLOOR, console=Console(stderr=True))
+    return [task.text.decode(filler.fill(before, after, 1, most, beam=8)) for before, after in rows]
+
+
+def floor_of_lines(task: CodeTask, folder: Path) -> dict[str, Any]:
+    """pass@1 of the n-grams on single lines of HumanEval-infilling, which have a line feed at their end."""
+    problems = read_problems(folder)
+    before, after = (
+        task.text.encode([getattr(problem, side) for problem in problems.values()]) for side in ("prompt", "suffix")
+    )
+    lines = by_counting(task, list(zip(before, after, strict=True)), LINE)
+    samples = [Sample(name, line.split("\n")[0] + "\n") for name, line in zip(problems, lines, strict=True)]
+    scored = score_with_bar(problems, samples)
+    return {"num": len(problems), **asdict(scored.pass_at[1])}
 
 
 def row_of(model: str, label: str, scores: SpanScores, evaluations: float, seconds: float) -> dict[str, Any]:
@@ -76,15 +93,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--num", type=int, default=2000, help="spans")
+    parser.add_argument("--humaneval", type=Path, help="folder of the official files")
     arguments = parser.parse_args()
+    if len({run.name for run in arguments.runs}) < len(arguments.runs):
+        raise SystemExit("the runs need different names, as they stand in the table by them")
     pipelines = {run.name: CodePipeline.from_pretrained(run) for run in arguments.runs}
     task = next(iter(pipelines.values())).task
-    if len({pipeline.task.contents for pipeline in pipelines.values()}) > 1:
+    if len({pipeline.task.compared_on for pipeline in pipelines.values()}) > 1:
         raise SystemExit("these runs have other functions or other tokens: they cannot be compared on the same spans")
     spans = cut(task, arguments.num)
     texts = [tuple(map(task.text.decode, parts)) for parts in spans]
     truth, pairs = [middle for _, middle, _ in texts], [(before, after) for before, _, after in texts]
-    fillings, rows = {FLOOR: by_counting(task, spans)}, []
+    fillings, rows = {FLOOR: by_counting(task, [(before, after) for before, _, after in spans], MOST)}, []
     rows.append(row_of("n-grams", FLOOR, span_scores(truth, fillings[FLOOR]), 0, 0))
     for name, pipeline in pipelines.items():
         for options in SAMPLERS[pipeline.task.model]:
@@ -121,10 +141,20 @@ def main() -> None:
         "|---|---|---|",
         *(f"| {pair} | {percent(row['exact'])} | {percent(row['similarity'])} |" for pair, row in differences.items()),
     ]
+    floor = floor_of_lines(task, arguments.humaneval) if arguments.humaneval else None
+    if floor is not None:
+        lines += ["", f"{FLOOR} on {floor['num']:,} single lines of HumanEval-infilling: pass@1 {percent(floor)}."]
     examples = [dict(zip(("before", "cut", "after"), parts, strict=True)) for parts in texts[:20]]
     for number, example in enumerate(examples):
         example["filled"] = {name: found[number] for name, found in fillings.items()}
-    content = {"command": command, "num": arguments.num, "rows": rows, "differences": differences, "examples": examples}
+    content = {
+        "command": command,
+        "num": arguments.num,
+        "rows": rows,
+        "differences": differences,
+        "humaneval": floor,
+        "examples": examples,
+    }
     (RESULTS / "logs").mkdir(parents=True, exist_ok=True)
     (RESULTS / "infilling.json").write_text(json.dumps(content, indent=1) + "\n")
     (RESULTS / "infilling.md").write_text("\n".join(lines) + "\n")

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.progress import track
 
 from flexmdm import TextPipeline
+from flexmdm.evaluation.intervals import wilson
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.evaluation.molecules import canonical, canonical_set, judge, scaffold_gaps
 from flexmdm.tasks.text.report import fill_with_bar
@@ -32,7 +33,6 @@ from flexmdm.training.progress import LOG_FILE, draw_curves, read_log, training_
 
 RESULTS = Path(__file__).parent / "results"
 SAMPLERS = {"flexmdm": ("tau", "spaced"), "mdm": ("tau",)}
-SHARES = ("valid", "unique", "novel")
 
 
 def training_set(pipeline: TextPipeline) -> frozenset[str]:
@@ -64,17 +64,29 @@ def sampled(name: str, pipeline: TextPipeline, known: frozenset[str], num: int, 
 
 
 def infilled(name: str, pipeline: TextPipeline, num: int) -> dict:
-    """Held-out molecules with a branch cut out: how often the filling is a molecule, and how often the very same."""
+    """Held-out molecules with a branch cut out: how often the filling makes a molecule of them, and the very same.
+
+    What is left after the cut is a molecule too, so that an empty filling is always valid and is counted apart.
+    """
     cut = [gap for n, text in enumerate(held_out(pipeline, 4 * num)) if (gap := scaffold_gaps(text, seed=n))][:num]
+    if not cut:
+        raise SystemExit(f"{name}: no held-out molecule has a branch that could be cut out")
     answers = fill_with_bar(pipeline, [gap.pieces for gap in cut], 1, f"{name}, infilling")
     forms = [canonical(answer.text) for answer in answers]
     originals = [canonical(gap.before + gap.removed + gap.after) for gap in cut]
+    filled = [form for form, answer in zip(forms, answers, strict=True) if answer.gaps[0]]
     return {
-        "model": name, "num": len(cut),
-        "valid": sum(form is not None for form in forms) / len(cut),
-        "same": sum(a == b for a, b in zip(forms, originals, strict=True)) / len(cut),
+        "model": name, "num": len(cut), "filled": len(filled),
+        "valid": _share([form is not None for form in filled]),
+        "same": _share([a == b for a, b in zip(forms, originals, strict=True)]),
         "examples": [[gap.before, gap.removed, gap.after, a.gaps[0]] for gap, a in zip(cut, answers, strict=True)][:10],
     }  # fmt: skip
+
+
+def _share(right: list[bool]) -> dict[str, float]:
+    """How many of them, with a 95% interval."""
+    low, high = wilson(sum(right), len(right)) if right else (0.0, 1.0)
+    return {"value": sum(right) / max(len(right), 1), "low": low, "high": high}
 
 
 def main() -> None:
@@ -85,17 +97,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, nargs="+", default=[16, 64, 256])
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
     arguments = parser.parse_args()
-    file, pipelines = (
-        RESULTS / "molecules.json",
-        {run.name: TextPipeline.from_pretrained(run) for run in arguments.runs},
-    )
-    if len({pipeline.task.contents for pipeline in pipelines.values()}) > 1:
+    file = RESULTS / "molecules.json"
+    pipelines = {run.name: TextPipeline.from_pretrained(run) for run in arguments.runs}
+    if len({pipeline.task.compared_on for pipeline in pipelines.values()}) > 1:
         raise SystemExit("these runs have other data or other tokens: they cannot be compared")
-    asked = {"num": arguments.num, "runs": {run.name: training_of(run) for run in arguments.runs}}
+    data = next(iter(pipelines.values())).task.compared_on
+    asked = {"num": arguments.num, "data": data, "runs": {run.name: training_of(run) for run in arguments.runs}}
     stored = json.loads(file.read_text()) if file.is_file() and not arguments.fresh else {}
     same = all(stored.get(name) == value for name, value in asked.items())
     results: dict[str, Any] = stored if same else {**asked, "rows": [], "infilling": []}
-    results["command"] = f"python benchmarks/molecules.py {' '.join(map(str, arguments.runs))} --num {arguments.num}"
+    results["command"] = (
+        f"python benchmarks/molecules.py {' '.join(map(str, arguments.runs))} --num {arguments.num} "
+        f"--steps {' '.join(map(str, arguments.steps))}"
+    )
 
     def write(kind: str, row: dict[str, Any]) -> None:
         results[kind].append(row)
@@ -140,18 +154,21 @@ def markdown(results: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in results["rows"]:
-        shares = " | ".join(
-            f"{row[k]['value']:.1%} ({row[k]['low']:.1%} - {row[k]['high']:.1%})" for k in SHARES
-        )  # fmt: skip
         length = row["length"]
         lines.append(
-            f"| {row['model']} | {row['sampler']} | {row['steps']} | {row['evaluations']:.0f} | {shares} "
+            f"| {row['model']} | {row['sampler']} | {row['steps']} | {row['evaluations']:.0f} "
+            f"| {_percent(row['valid'])} | {row['unique']:.1%} | {_percent(row['novel'])} "
             f"| {length['w1']:.2f} ({length['w1_low']:.2f} - {length['w1_high']:.2f}) | {length['floor']:.2f} |"
         )
     for one in results["infilling"]:
         lines += ["", f"Infilling by {one['model']}, {one['num']} held-out molecules with a branch cut out: "
-                      f"{one['valid']:.1%} valid, {one['same']:.1%} the very same."]  # fmt: skip
+                      f"{one['num'] - one['filled']} stayed as they were, of the others {_percent(one['valid'])} are "
+                      f"molecules; {_percent(one['same'])} of all the very same as before."]  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def _percent(share: dict[str, float]) -> str:
+    return f"{share['value']:.1%} ({share['low']:.1%} - {share['high']:.1%})"
 
 
 def draw(results: dict[str, Any]) -> Figure:

@@ -50,10 +50,10 @@ def main() -> None:
     file = RESULTS / f"{arguments.name}.json"
     known = json.loads(file.read_text()) if file.is_file() and not arguments.fresh else {}
     pipelines = {run.name: TextPipeline.from_pretrained(run) for run in arguments.runs}
-    if len({pipeline.task.contents for pipeline in pipelines.values()}) > 1:
+    if len({pipeline.task.compared_on for pipeline in pipelines.values()}) > 1:
         raise SystemExit("these runs have other data or other tokens: they cannot be compared")
     reference = arguments.reference
-    asked = {"num": arguments.num, "reference": reference, "contents": next(iter(pipelines.values())).task.contents}
+    asked = {"num": arguments.num, "reference": reference, "data": next(iter(pipelines.values())).task.compared_on}
     same = all(known.get(name) == value for name, value in asked.items())
     results: dict[str, Any] = {"runs": {}, "rows": [], "likelihoods": {}} | (known if same else {}) | asked
     for run in arguments.runs:
@@ -64,6 +64,7 @@ def main() -> None:
         f"python benchmarks/text.py {' '.join(map(str, arguments.runs))} --name {arguments.name} "
         f"--num {arguments.num} --reference {reference}"
     )
+    results["xz"] = judge.xz()
     lengths = results["held_out_lengths"] = [len(tokens) for tokens in judge.tokens]
     floors = {num: length_floor(lengths, num) for num in (arguments.num, arguments.num // FEW)}
 
@@ -125,7 +126,7 @@ def markdown(results: dict[str, Any]) -> str:
     return "\n".join([
         "Samples against held-out texts, 95% intervals; floor: the W1 of as many exact samples. Made by "
         f"`{results['command']}`.",
-        "", *trained, *bits, "",
+        "", *trained, *bits, f"xz: {results['xz']:.3f} bits per character of all held-out texts.", "",
         "| model | sampler | steps | texts | length W1 | floor | perplexity | entropy | of 32 tokens | evaluations |",
         "|---|---|---|---|---|---|---|---|---|---|",
         *map(_line, results["rows"]),

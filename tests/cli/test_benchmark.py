@@ -4,6 +4,7 @@ import pytest
 from rich.console import Console
 
 from flexmdm.cli.benchmark import benchmark
+from flexmdm.tasks.sft import SFTPipeline
 
 PROBLEM = {
     "task_id": "test/0",
@@ -25,7 +26,7 @@ def console():
     return Console(record=True, width=120)
 
 
-def test_a_file_of_fillings_is_scored_on_its_own(tmp_path, console):
+def test_a_file_of_fillings_is_scored_on_its_own(tmp_path, console, capsys):
     data = lines(tmp_path / "problems.jsonl", [PROBLEM])
     samples = lines(
         tmp_path / "samples.jsonl", [{"task_id": "test/0", "completion": text} for text in ("    return ", "  pass ")]
@@ -37,17 +38,24 @@ def test_a_file_of_fillings_is_scored_on_its_own(tmp_path, console):
     assert figures["outcomes"] == {"passed": 1, "failed": 1, "timed out": 0} and figures["sandbox"]
     items = [json.loads(line) for line in (tmp_path / "new" / "out.items.jsonl").read_text().splitlines()]
     assert [item["passed"] for item in items] == [True, False]
-    assert "pass@1 50.0%" in console.export_text()
+    assert figures["data"] == str(data)
+    shown = console.export_text()
+    assert (
+        "pass@1 50.0%" in shown and f"{tmp_path.name}/problems.jsonl (in the form of HumanEval-infilling): 1" in shown
+    )
+    assert f"written to {out}, items in {out.with_suffix('.items.jsonl')}\n" in capsys.readouterr().err
 
 
 def test_a_file_of_solutions_is_scored_on_its_own(tmp_path, console):
     data = lines(tmp_path / "test.jsonl", [{"question": f"{n}?", "answer": f"#### {n}"} for n in range(2)])
     samples = lines(tmp_path / "samples.jsonl", [{"number": n, "generation": "It is 1."} for n in range(2)])
     benchmark("gsm8k", samples, tmp_path, json=tmp_path / "out.json", console=console)
-    assert json.loads((tmp_path / "out.json").read_text())["accuracy"]["value"] == 0.5
+    figures = json.loads((tmp_path / "out.json").read_text())
+    assert figures["accuracy"]["value"] == 0.5 and figures["data"] == str(data)
     items = [json.loads(line) for line in (tmp_path / "out.items.jsonl").read_text().splitlines()]
     assert [(item["answer"], item["gold"], item["correct"]) for item in items] == [("1", "0", False), ("1", "1", True)]
-    assert "accuracy 50.0%" in console.export_text() and data.exists()
+    shown = console.export_text()
+    assert "accuracy 50.0%" in shown and f"{tmp_path.name}/test.jsonl (in the form of GSM8K): 2 problems" in shown
 
 
 def test_what_is_missing_is_said(tmp_path):
@@ -87,18 +95,25 @@ def test_fine_tuned_runs_are_swept_compared_and_drawn(runs, sums, command, tmp_p
     out, figure = tmp_path / "new" / "gsm8k.json", tmp_path / "new" / "gsm8k.png"
     arguments = ["eval", *runs, "--benchmark", "gsm8k", "--data", sums, "--json", out, "--batch-size", "5"]
     printed, err, code = command(*arguments, "--num", "7", "--steps", "2", "4", "--page", figure)
-    assert code == 0 and "GSM8K, test: 7 items" in printed and "mdm - flex at 4 steps" in printed, err
+    assert code == 0 and f"{sums.name}/test.jsonl (in the form of GSM8K): 7 items" in " ".join(printed.split()), err
+    assert "mdm - flex at 4 steps" in printed and "no answer" in " ".join(printed.split())
+    assert f"written to {out}, items in {out.with_suffix('.items')}/" in err
     assert figure.read_bytes().startswith(b"\x89PNG")
     found = json.loads(out.read_text())
     assert [(row["run"], row["sampler"], row["steps"]) for row in found["results"]] == [
-        ("flex", "adaptive", 2), ("flex", "adaptive", 4), ("mdm", "low_confidence", 2), ("mdm", "low_confidence", 4),
-    ]  # fmt: skip
+        (str(run), sampler, steps)
+        for run, sampler in zip(runs, ("adaptive", "low_confidence"), strict=True)
+        for steps in (2, 4)
+    ]
+    assert found["data"] == str(sums / "test.jsonl")
+    assert [(row["run"], row["minus"]) for row in found["differences"]] == [(str(runs[1]), str(runs[0]))] * 2
     first, *_, last = found["results"]
     assert (first["window"], first["confidence"], first["temperature"]) == ([5.0, 64], "top_prob", 0.0)
     assert last["block"] == 32 and 1 <= last["evaluations"] <= 5 and {"value", "low", "high"} == set(last["accuracy"])
     assert found["seed"] == 0 and found["command"].startswith("flexmdm eval") and len(found["differences"]) == 2
 
-    items = out.with_suffix(".items") / first["items"]
+    assert first["items"] == "gsm8k.items/flex-2.jsonl"
+    items = out.parent / first["items"]
     before = [json.loads(line)["generation"] for line in items.read_text().splitlines()]
     printed, err, code = command(*arguments, "--steps", "2")
     assert code == 0 and "flex, 2 steps: 7 of 12 were there already" in err, err
@@ -118,16 +133,40 @@ def test_code_runs_fill_the_gaps_of_functions(trained, command, tmp_path):
     out, figure = tmp_path / "out.json", tmp_path / "out.svg"
     arguments = ["--benchmark", "humaneval-infill", "--data", data, "--json", out]
     printed, err, code = command("eval", *runs, *arguments, "--steps", "2", "--page", figure)
-    assert code == 0 and "HumanEval-infilling, single-line: 1 items" in printed and "mdm" in figure.read_text(), err
+    assert code == 0 and "problems.jsonl (in the form of HumanEval-infilling): 1 items" in " ".join(printed.split()), (
+        err
+    )
+    assert "mdm" in figure.read_text() and "no answer" not in printed
     found = json.loads(out.read_text())["results"]
-    assert [(row["run"], row["sampler"]) for row in found] == [("flexmdm", "adaptive"), ("mdm", "adaptive")]
+    assert [(row["run"], row["sampler"]) for row in found] == [(str(run), "adaptive") for run in runs]
     assert all(sum(row["outcomes"].values()) == 1 and row["sandbox"] for row in found)
-    samples = out.with_suffix(".items") / found[0]["items"]
+    samples = out.parent / found[0]["items"]
     printed, err, code = command("eval", *arguments, "--samples", samples)
     assert code == 0 and f"pass@1 {100 * found[0]['pass@1']['value']:.1f}%" in printed, err
     questions = lines(tmp_path / "test.jsonl", [{"question": "How many?", "answer": "#### 1"}])
     printed, err, code = command("eval", runs[0], "--benchmark", "gsm8k", "--data", questions)
     assert code == 2 and "flexmdm was trained on the task code, and gsm8k asks questions: fine-tune a run" in err, err
+
+
+def test_an_interrupted_benchmark_says_what_is_kept_and_goes_on(runs, sums, command, tmp_path, monkeypatch):
+    out, answers, calls = tmp_path / "out.json", SFTPipeline.answers, []
+
+    def interrupted(self, *arguments, **options):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return answers(self, *arguments, **options)
+
+    monkeypatch.setattr(SFTPipeline, "answers", interrupted)
+    arguments = ["eval", runs[0], "--benchmark", "gsm8k", "--data", sums, "--batch-size", "4", "--steps", "2"]
+    printed, err, code = command(*arguments, "--json", out)
+    items = out.with_suffix(".items")
+    expected = f"interrupted; flex, 2 steps: 8 of 12 items are kept in {items}; the same command goes on"
+    assert (err, code) == (expected, 130) and not out.exists()
+    printed, err, code = command(*arguments, "--json", out)
+    assert code == 0 and "8 of 12 were there already" in err and out.exists()
+    calls[:] = [1, 1]
+    assert command(*arguments)[1:] == ("interrupted; nothing is kept without --json", 130)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def test_infill_fills_the_gap_of_a_program_and_leaves_the_rest(model, programs, 
     answers = json.loads((tmp_path / "out.json").read_text())
     assert len(answers) == 2
     for answer in answers:
+        assert answer["prompt"] == program.read_text()
         assert answer["text"] == f"def f(x):\n    y = {answer['gaps'][0]}\n\n    return y\n" and answer["text"] in out
     out, err, code = command("infill", run, "def f(x): return ___", "--steps", 4, "--watch")
     assert code == 0 and out.splitlines()[-1].startswith("def f(x): return "), err
@@ -72,6 +73,8 @@ def test_what_a_run_on_code_cannot_fill_is_said(programs, trained, command):
     ]:
         out, err, code = command("infill", run, *arguments)
         assert code == 2 and message in err, err
+    out, err, code = command("sample", run)
+    assert code == 2 and f"{run} fills gaps in programs: flexmdm infill {run} --file program.py" in err, err
     out, err, code = command("infill", "nowhere", "--file", next(programs.glob("*.py")))
     assert code == 2 and "nowhere is not a run" in err, err
 
@@ -90,7 +93,7 @@ def test_programs_that_are_no_python_are_counted(programs, command, monkeypatch)
         ("a.py", "def f(:\n", [], "every program is bad; the first bad program"),
         ("a.jsonl", '{"text": "x"}\n', [], "no field 'code', only 'text'; say which field holds the code (--field)"),
         ("a.py", FUNCTION, ["--mixture", "prefix=1"], "a mixture has the weights line, lines, span"),
-        ("a.py", FUNCTION, ["--prompt-field", "a"], "the code task has no prompt_field"),
+        ("a.py", FUNCTION, ["--prompt-field", "a"], "--prompt-field is for --task sft, and this is code"),
         ("a.py", FUNCTION.format(n=1), ["--max-length", "8"], "longer than 5 tokens"),
         ("a.txt", FUNCTION, [], "there are readers for .py, .jsonl, .csv, .parquet"),
     ],

@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 import warnings
+from dataclasses import fields
 from types import ModuleType
 
 import pytest
@@ -9,7 +10,12 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from flexmdm.cli import entry, main
+from flexmdm.cli import entry, main, shared, train
+from flexmdm.generation.generate import SAMPLERS
+from flexmdm.tasks.code import CodeTask
+from flexmdm.tasks.maze import MazeTask
+from flexmdm.tasks.sft import SFTTask
+from flexmdm.tasks.text import TextTask
 
 runner = CliRunner()
 
@@ -142,6 +148,12 @@ def test_damaged_weights_are_one_line(monkeypatch, capsys, tmp_path):
     assert "copy or fetch the model again" in err and err.count("\n") == 1
 
 
+def test_an_interruption_is_said(monkeypatch, capsys):
+    assert runs(monkeypatch, capsys, raising(KeyboardInterrupt())) == ("interrupted\n", 130)
+    kept = KeyboardInterrupt("2 of 20 items are kept")
+    assert runs(monkeypatch, capsys, raising(kept)) == ("interrupted; 2 of 20 items are kept\n", 130)
+
+
 def help_of(command):
     """In one line, without the frame around it."""
     return " ".join(runner.invoke(entry.app, [command, "--help"]).output.replace("│", " ").split())
@@ -158,6 +170,55 @@ def test_the_help_says_which_samplers_and_devices_are_the_default(command):
 def test_the_help_of_eval_says_what_its_json_is():
     what = "an object for one result, a list for several (of --subgoals, --steps or runs), each with its run"
     assert what in help_of("eval")
+
+
+def test_the_help_of_eval_has_the_defaults_of_a_benchmark():
+    help = help_of("eval")
+    for default in (
+        "[default: 1; maze, --benchmark: 0]",
+        "[default: of spaced random; of adaptive, so of --benchmark, top_prob]",
+        "[default: among all; --benchmark: 5,64]",
+        "after an interruption (Ctrl-C) the same command goes on",
+    ):
+        assert default in help
+
+
+@pytest.mark.parametrize("command", ["sample", "infill", "complete", "eval"])
+def test_the_help_says_that_a_step_is_no_evaluation(command):
+    assert "A step of spaced may take several evaluations of the network." in help_of(command)
+
+
+def test_the_command_line_knows_all_samplers_and_the_tasks_of_all_options():
+    assert set(shared._SAMPLERS) == set(SAMPLERS)
+    kinds = {"text": TextTask, "sft": SFTTask, "code": CodeTask, "maze": MazeTask}
+    for name, (_, tasks) in train._OPTIONS.items():
+        assert {task for task, kind in kinds.items() if name in {f.name for f in fields(kind)}} == set(tasks)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["infill", "--pretrained", "text", "a ___", "--sampler", "magic"],
+            "--sampler magic: there is none such; choo",
+        ),
+        (["complete", "--pretrained", "text", "a", "--sampler", "magic"], "from tau, adaptive, spaced, low_confidence"),
+        (
+            ["infill", "--pretrained", "text", "a ___", "--min", "5", "--max", "2"],
+            "at least 5 (--min) and at most 2 (--m",
+        ),
+        (
+            ["sample", "--pretrained", "text", "--through", "1,1"],
+            "text is no maze: it was trained on text, and --throug",
+        ),
+        (["sample", "--pretrained", "text", "--sampler", "magic"], "--sampler magic"),
+        (["eval", "--pretrained", "text", "--sampler", "magic"], "--sampler magic"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_loaded(monkeypatch, capsys, arguments, message):
+    monkeypatch.setitem(sys.modules, "flexmdm.training.loading", None)
+    err, code = runs(monkeypatch, capsys, None, *arguments)
+    assert code == 2 and message in err
 
 
 @pytest.mark.parametrize(

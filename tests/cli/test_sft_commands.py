@@ -100,7 +100,11 @@ def test_a_dry_run_shows_prompts_with_masks_behind_them(sums, command, monkeypat
         (b'{"prompt": "a", "answer": "b"}\n' * 50, ["--max-length", "2"], "50 longer than 2 tokens"),
         (b'{"prompt": "a", "answer": "b"}\n' * 50, ["--format", "chat"], "name one that has a chat template"),
         (b'{"prompt": "a", "answer": "b"}\n' * 50, ["--format", "chatty"], "a format is plain, chat, or a text"),
-        (b'{"prompt": "a", "answer": "b"}\n' * 50, ["--field", "prompt"], "the sft task has no field"),
+        (
+            b'{"prompt": "a", "answer": "b"}\n' * 50,
+            ["--field", "prompt"],
+            "--field is for --task text or code, and this is sft",
+        ),
         (b'{"prompt": "a", "answer": "b"}\n' * 50, ["--size", "huge"], "tiny, small, base"),
     ],
 )

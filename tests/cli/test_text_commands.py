@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 
 from flexmdm import Prompt, TextPipeline
 from flexmdm.cli import entry
-from flexmdm.tasks.text import report
+from flexmdm.evaluation.fluency import Perplexity
+from flexmdm.evaluation.intervals import Interval
+from flexmdm.tasks.text import evaluation, report
 from flexmdm.tasks.text.pipeline import Filled
 
 runner = CliRunner()
@@ -55,7 +57,7 @@ def test_sample_and_complete_print_one_text_per_line(which, request, command, tm
     out, err, code = command("complete", folder, "an", "-n", "2", "--steps", "4", "--json", file)
     assert code == 0 and all(line.startswith("an") for line in out.splitlines()), err
     rows = json.loads(file.read_text())
-    assert [row["text"] for row in rows] == out.splitlines()
+    assert [row["text"] for row in rows] == out.splitlines() and {row["prompt"] for row in rows} == {"an"}
     assert all(row["text"] == "an" + row["gaps"][0] and row["evaluations"] >= 1 for row in rows)
 
 
@@ -65,15 +67,17 @@ def test_infill_reads_an_argument_a_file_and_standard_input(run, command, tmp_pa
     assert out.startswith("an") and out.rstrip("\n").endswith("a") and 5 <= len(out.strip()) <= 7
     file = tmp_path / "texts.txt"
     file.write_text("a___\n\n___n___\n")
-    out, err, code = command("infill", run, "--file", file, "--steps", "4")
-    assert code == 0 and len(out.splitlines()) == 2, err
+    out, err, code = command("infill", run, "--file", file, "--steps", "4", "-n", "2", "--json", tmp_path / "out.json")
+    assert code == 0 and len(out.splitlines()) == 4, err
+    rows = json.loads((tmp_path / "out.json").read_text())
+    assert [row["prompt"] for row in rows] == ["a___", "a___", "___n___", "___n___"]
     result = runner.invoke(entry.app, ["infill", str(run), "-", "--steps", "4"], input="d___\n")
     assert result.exit_code == 0 and result.stdout.startswith("d")
 
 
 def test_watching_shows_the_growth(run, command):
     out, err, code = command("infill", run, "a___", "--min", "2", "--watch", "--steps", "8")
-    assert code == 0 and out.startswith("0.00 a··"), err
+    assert code == 0 and out.startswith("clock 0.00 a··"), err
     *growth, answer = out.splitlines()
     assert answer.startswith("a") and not any(line.endswith(f" {answer}") for line in growth)  # shown once
 
@@ -196,7 +200,8 @@ def test_a_dry_run_decodes_the_first_states_and_trains_nothing(names, monkeypatc
     out, err, code = command("train", names, "--dry-run", *TINY)
     assert code == 0, err
     out = " ".join(out.split())
-    assert "parameters" in out and "about 7.00 s per step" in out and "GB of memory" in out and "alpha" in out
+    assert "M parameters, 96 training" in out and "input embeddings" not in out  # as these would be 0.00M
+    assert "about 7.00 s per step" in out and "GB of memory" in out and "alpha" in out
     assert not list(tmp_path.iterdir())
 
 
@@ -245,6 +250,15 @@ def test_other_files_train_too(ending, command, tmp_path):
         ("names.txt", b"anna\n" * 50, ["--mixture", "suffix=1"], "known_length"),
         ("names.txt", b"anna\n" * 50, ["--held-out", "1.5"], "held-out share"),
         ("names.txt", b"anna\n" * 50, ["--long", "cut"], "split or drop"),
+        ("names.txt", b"anna\n" * 50, ["--subgoals", "3"], "--subgoals is for --task maze, and this is text"),
+        ("names.txt", b"anna\n" * 50, ["--task", "maze"], "a file is for --task text or sft or code, and this is maze"),
+        (
+            "names.txt",
+            b"anna\n" * 50,
+            ["--lr", "-1"],
+            "recipe.learning_rate (--learning-rate) must be positive, got -1",
+        ),
+        ("names.txt", b"", ["--hidden", "30", "--heads", "4"], "twice network.heads (--heads), got 30 and 4"),
     ],
 )
 def test_bad_data_and_settings_are_named(name, content, options, message, command, tmp_path):
@@ -266,11 +280,15 @@ def test_bad_lines_can_be_skipped_and_are_counted(command, tmp_path):
     ("arguments", "message"),
     [
         (["infill", "RUN", "anna"], "there is no gap in 'anna': write ___"),
-        (["infill", "RUN", "a<>a", "--gap-marker", "<>", "--min", "3", "--max", "2"], "0 <= minimum <= maximum"),
+        (
+            ["infill", "RUN", "a<>a", "--gap-marker", "<>", "--min", "3", "--max", "2"],
+            "at least 3 (--min) and at most 2 (--max)",
+        ),
         (["infill", "RUN", "ä___"], "ä"),
-        (["complete", "RUN", "a" * 30], "leaves no room"),
+        (["complete", "RUN", "a" * 30], "no room: 30 tokens are given, and this model was trained on at most 24"),
+        (["infill", "RUN", "a___a", "--min", "30"], "2 tokens are given, each gap takes 30 or more, and this model"),
         (["complete", "RUN"], "what text?"),
-        (["sample", "RUN", "--through", "1,1"], "--through is for mazes"),
+        (["sample", "RUN", "--through", "1,1"], "is no maze: it was trained on text, and --through is for mazes"),
         (["sample", "RUN", "--sampler", "low_confidence"], "is a FlexMDM: take spaced, adaptive or tau"),
         (["infill", "RUN", "a___", "--sampler", "low_confidence"], "low_confidence is for MDM only, and"),
         (["eval", "RUN", "--sampler", "low_confidence"], "low_confidence is for MDM only, and"),
@@ -300,6 +318,43 @@ def test_bad_lines_are_named_before_any_is_filled(command_name, lines, message, 
     file.write_text(lines)
     out, err, code = command(command_name, run, "--file", file)
     assert code == 2 and message in err and not out, err
+
+
+def test_a_bad_line_of_standard_input_is_said_to_be_there(run, command, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a___\nanna\nb___\nian\n")))
+    out, err, code = command("infill", run, "-")
+    assert code == 2 and err.startswith("error: line 2 of standard input: there is no gap in 'anna'"), err
+    assert err.endswith("bad too: line 4 of standard input")
+
+
+def test_off_a_terminal_an_answer_has_nothing_beside_it(run, command):
+    assert command("infill", run, "a___", "--steps", "4")[1:] == ("", 0)
+    result = runner.invoke(entry.app, ["infill", str(run), "a___", "--steps", "4"])
+    assert result.stderr == ""
+
+
+def test_options_that_do_not_fit_a_run_are_named_before_any_is_measured(run, mdm, command, monkeypatch):
+    monkeypatch.setattr("flexmdm.tasks.text.evaluation.fill_with_bar", None)
+    for option, message in [
+        (["--confidence", "top_prob"], "sampler 'tau' has no confidence"),
+        (["--steps", "4", "0"], ""),
+    ]:
+        out, err, code = command("eval", run, mdm, "--num", "4", "--reference", "none", *option)
+        assert code == 2 and message in err, err
+    assert command("eval", run, mdm, "--confidence", "top_prob")[1].startswith(f"error: {mdm}: sampler 'tau'")
+
+
+def test_an_evaluation_shows_the_entropy_of_the_openings_and_what_was_cut(run, monkeypatch):
+    monkeypatch.setattr(evaluation, "OPENING", 1)
+    cut = Perplexity(Interval(9.0, 8.0, 10.0), 4, 0, 3)
+    monkeypatch.setattr(evaluation, "generative_perplexity", lambda *_, **__: cut)
+    monkeypatch.setattr(report, "_reference", lambda *_: "a model")
+    console = Console(file=io.StringIO(), width=200)
+    (row,) = report.evaluate({"names": TextPipeline.from_pretrained(run)}, [4], 20, likelihoods=0, console=console)
+    shown = " ".join(console.file.getvalue().split())
+    assert "entropy of the first 1 tokens, which does not grow with the length, in nats: held-out 0." in shown
+    assert "; names spaced, 4 steps 0." in shown and row["opening_entropy"] >= 0
+    assert "6 texts were cut to the reference model's window" in shown and row["truncated"] == 3  # of held-out ones too
 
 
 def test_on_a_terminal_it_says_at_once_what_is_loaded(run, command, monkeypatch):

@@ -51,6 +51,13 @@ def test_the_usual_names_are_found(write, row):
     assert pairs(write("a.jsonl", [row])) == [asked("1 + 1?", "2")]
 
 
+def test_annotations_for_a_calculator_are_left_out_of_answers(write):
+    file = write("a.jsonl", [{"question": "<<How>> many?", "answer": "48/2 = <<48/2=24>>24 in May.\n#### 24"}])
+    assert pairs(file, remove="<<[^<>]*>>") == [asked("<<How>> many?", "48/2 = 24 in May.\n#### 24")]
+    with pytest.raises(ValueError, match="line 1: the answer of this pair is empty"):
+        pairs(file, remove="(?s).*")
+
+
 def test_an_instruction_takes_its_input_along(write):
     rows = [
         {"instruction": "Translate.", "input": "le chat", "output": "the cat"},

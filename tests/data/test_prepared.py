@@ -128,6 +128,7 @@ def test_everything_is_counted_and_said(tmp_path, run):
         "dropped": 0,
         "sequences": 80,
         "tokens": 5 * sum(range(1, 13)),
+        "unknown": 0,
     }
     for line in (
         "62 documents, 391 characters: 80 sequences of 390 tokens (characters, 2 different ones)",
@@ -139,6 +140,39 @@ def test_everything_is_counted_and_said(tmp_path, run):
     ):
         assert line in run.said
     assert result.lengths_histogram() in run.said and "█" in run.said
+
+
+def test_what_a_published_tokenizer_does_not_know_is_counted_and_named(data, tmp_path, run):
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    published = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    published.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    published.train([str(data)], trainers.WordPieceTrainer(special_tokens=["[UNK]"], show_progress=False))
+    published.save(str(tmp_path / "tokenizer.json"))
+    given = str(tmp_path / "tokenizer.json")
+    assert run(data, tokenizer=given).counts["unknown"] == 0 and "does not know" not in run.said
+    data.write_text("\n".join([*WORDS, "wörd1 word2 wörd3", "word1 €", "wörd4"]))
+    for _ in range(2):  # also if it was prepared before
+        assert run(data, tokenizer=given).counts["unknown"] == 3
+        assert "3 documents with characters that the tokenizer does not know\n" in run.said
+        assert "the most frequent first: 'ö' (U+00F6) 3 times, '€' (U+20AC) 1 times\n" in run.said
+
+
+def test_what_was_guessed_about_the_data_is_said(tmp_path, run):
+    file = tmp_path / "names.csv"
+    file.write_text("\n".join(WORDS))
+    for _ in range(2):
+        assert run(file, held_out=0.2).counts["documents"] == 199
+        assert f"{file}: the first line, 'word0', was taken for the name of its only column" in run.said
+
+
+def test_without_a_terminal_every_long_phase_begins_with_a_line(data, run, monkeypatch):
+    run(data, tokenizer="bpe")
+    assert "..." not in run.said  # it is over at once
+    monkeypatch.setattr(making, "_LONG", 100)
+    run(data, tokenizer="bpe", seed=1)
+    phases = ["making the tokenizer (0 MB) ...", "learning the vocabulary (0 MB) ...", "tokenizing (0 MB) ..."]
+    assert run.said.splitlines()[:3] == phases
 
 
 def test_auto_looks_at_the_data(tmp_path, data, run):
@@ -385,11 +419,38 @@ def test_data_too_small_for_two_sides_is_refused(tmp_path, run):
     file.write_text("only one")
     with pytest.raises(
         ValueError, match=r"too small: of 1 document\(s\) none is left to validate on, with a share of 0.05"
-    ):
+    ) as caught:
         run(file)
-    with pytest.raises(ValueError, match=r"none is left to train on \(1 longer than 3 tokens, 0 empty\)"):
-        run(file, max_length=3, long="drop")
+    assert str(caught.value).endswith("held out. Give more data or hold out another share (--held-out)")
+    with pytest.raises(ValueError, match="Give more data$"):
+        run(file, held_out_source=Source((str(write_blank(tmp_path)),)))
     assert entries(tmp_path) == []
+
+
+def write_blank(tmp_path):
+    file = tmp_path / "blank.jsonl"
+    file.write_text('{"text": " "}\n')
+    return file
+
+
+def test_a_limit_that_nothing_keeps_to_is_said_to_be_too_small(tmp_path, run):
+    file = tmp_path / "two.txt"
+    file.write_text("first line\nsecond line\n")
+    with pytest.raises(ValueError, match="^the longest sequence is too short: of 2 ") as caught:
+        run(file, max_length=3, long="drop")
+    assert str(caught.value).endswith(
+        "none is left to train on (2 longer than 3 tokens, 0 empty). "
+        "Allow longer sequences (--max-length) or split long documents (--long split)"
+    )
+
+
+def test_bad_lines_are_counted_where_too_little_is_left(tmp_path, run):
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"text": "only one"}\n{\n{\n')
+    with pytest.raises(ValueError, match="too small") as caught:
+        run(file, reading={"skip_bad": True})
+    assert f"; 2 bad line(s) were skipped, the first bad line: {file}, line 2: malformed JSON" in str(caught.value)
+    assert "--max-length" not in str(caught.value)
 
 
 def test_characters_that_a_given_tokenizer_does_not_know_are_named(data, run):

@@ -105,6 +105,31 @@ def test_the_only_column_of_a_csv_needs_no_name(write):
     assert read(write("a.csv", "SMILES\nCCO\nc1ccccc1\n")) == ["CCO", "c1ccccc1"]
 
 
+def test_what_was_taken_for_the_name_of_the_only_column_is_said(write):
+    def guess(content, **settings):
+        report = ReadReport()
+        list(documents(Source((write("a.csv", content),), **settings), report))
+        return report.first_guess
+
+    assert "a.csv: the first line, 'CCO', was taken for the name of its only column" in guess("CCO\nCC\n")
+    assert guess("text\nCC\n") is guess("id,text\n1,CC\n") is guess("CCO\nCC\n", field="CCO") is None
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_columns_may_be_separated_by_semicolons_or_tabs(write, delimiter):
+    rows = ["id|text|note", '1|one, two|"a|b"', "2|three|"]
+    path = write("a.csv", "\n".join(rows).replace("|", delimiter))
+    assert read(path) == ["one, two", "three"]
+    assert read(path, field="note") == [f"a{delimiter}b", ""]
+    quoted = write("b.csv", '"text"|"label, or so"\n"one"|1\n'.replace("|", delimiter))
+    assert read(quoted) == ["one"]
+    assert "only 'Hello', ' world'" in problem(write("c.csv", f"Hello{delimiter} world\nBye\n"))
+
+
+def test_a_comma_in_the_header_makes_it_the_separator(write):
+    assert read(write("a.csv", "text,a;b;c\none;two,3\n")) == ["one;two"]
+
+
 def test_a_csv_field_may_be_long(write):
     assert len(read(write("a.csv", "text\n" + "x" * 200_000))[0]) == 200_000
 
@@ -215,7 +240,14 @@ def test_a_folder_is_read_in_the_order_of_its_names(write, tmp_path):
     write("empty.txt", "")
     write("notes.pdf", "no text")
     write("._a.txt", b"\xff\xfe")
+    write("b/.ipynb_checkpoints/2.txt", "four\n")
+    write(".cache/deep/down.txt", "five\n")
     assert read(str(tmp_path)) == ["one", "two", "three", "four"]
+
+
+def test_a_hidden_folder_that_is_asked_for_is_read(write, tmp_path):
+    write(".notes/a.txt", "one\n")
+    assert read(str(tmp_path / ".notes")) == ["one"]
 
 
 def test_several_paths_are_read_one_after_the_other(write):
@@ -399,7 +431,10 @@ def test_a_csv_row_that_is_too_short_is_found_with_its_line(write):
 
 def test_a_quote_that_is_never_closed_is_an_error(write):
     path = write("a.csv", 'text\none\n"two\nthree\n')
-    assert f"{path}, line 4: malformed CSV (unexpected end of data); look for a quote" in problem(path)
+    message = problem(path)
+    assert f"{path}, line 3: malformed CSV (a quote that is opened here is never closed); look for a quote" in message
+    closed_by_another = write("b.csv", 'id,text\n1,one\n2,"two\n3,three\n4,"four"\n')
+    assert f"{closed_by_another}, line 3: malformed CSV (in line 5: " in problem(closed_by_another)
 
 
 def test_fasta_without_a_header_is_an_error(write):
@@ -442,6 +477,25 @@ def test_bad_lines_of_other_kinds_are_skipped_too(write, tmp_path):
     assert read(write("a.csv", b'id,text\n1,one\n2\n3,"x"y\n4,\xff\n5,two\n'), skip_bad=True) == ["one", "two"]
     assert read(write("a.fa", "ACGT\n>1\none\n"), skip_bad=True) == ["one"]
     assert read(parquet(tmp_path / "a.parquet", text=["one", None, "two"]), skip_bad=True) == ["one", "two"]
+
+
+@pytest.mark.parametrize("end", ["", '2000,"quoted"\n'])
+def test_a_quote_that_is_never_closed_costs_one_line(write, end):
+    good = "".join(f"{number},good {number}\n" for number in range(1000))
+    path = write("a.csv", 'id,text\n1,"two\nlines"\n7,"broken\n' + good + '8,"broken too\n' + good + end)
+    report = ReadReport()
+    texts = list(documents(Source((path,), skip_bad=True), report))
+    assert texts == ["two\nlines", *2 * [f"good {number}" for number in range(1000)], *(["quoted"] if end else [])]
+    assert report.skipped == 2 and report.first_problem.startswith(f"{path}, line 4: malformed CSV")
+
+
+def test_a_row_with_a_line_in_another_encoding_is_skipped_as_a_whole(write):
+    path = write("a.csv", b'id,text\n1,"one\ncaf\xe9\nend"\n2,two\n3,"three\n\xe9"\n4,four\n')
+    report = ReadReport()
+    assert list(documents(Source((path,), skip_bad=True), report)) == ["two", "four"]
+    assert report.skipped == 2
+    assert report.first_problem == f"{path}, line 3: byte 0xe9 at byte offset 18 is not UTF-8; save it as UTF-8"
+    assert "line 3: byte 0xe9" in problem(path)
 
 
 def test_nothing_but_bad_lines_is_an_error_even_so(write):

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flexmdm.data import tokenizers
-from flexmdm.data.tokenizers import TextTokenizer, suggest
+from flexmdm.data.tokenizers import TextTokenizer, UnknownCharacters, suggest
 
 ENGLISH = [
     "The quick brown fox jumps over the lazy dog. It isn't tired!",
@@ -127,6 +127,84 @@ def test_unknown_characters_are_named_with_their_code_points():
         tokenizer.encode(["😀😀"])
 
 
+def published(kind, normalizer=None):
+    """A tokenizer of Hugging Face that was made from the English texts."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    wanted = {"vocab_size": 200, "show_progress": False}
+    with_unknown = {**wanted, "special_tokens": ["<unk>"]}
+    model, cutter, trainer = {
+        "bpe": (models.BPE(), None, trainers.BpeTrainer(**wanted)),
+        "unknown": (models.BPE(unk_token="<unk>"), pre_tokenizers.Metaspace(), trainers.BpeTrainer(**with_unknown)),
+        "word pieces": (
+            models.WordPiece(unk_token="<unk>"),
+            pre_tokenizers.BertPreTokenizer(),
+            trainers.WordPieceTrainer(**with_unknown),
+        ),
+        "unigram": (
+            models.Unigram(),
+            pre_tokenizers.Metaspace(),
+            trainers.UnigramTrainer(unk_token="<unk>", **with_unknown),
+        ),
+        "words": (
+            models.WordLevel(unk_token="<unk>"),
+            pre_tokenizers.Whitespace(),
+            trainers.WordLevelTrainer(**with_unknown),
+        ),
+        "some bytes": (models.BPE(), pre_tokenizers.ByteLevel(), trainers.BpeTrainer(**wanted)),
+        "all bytes": (
+            models.BPE(),
+            pre_tokenizers.ByteLevel(),
+            trainers.BpeTrainer(
+                vocab_size=300, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+            ),
+        ),
+    }[kind]
+    tokenizer = Tokenizer(model)
+    if cutter is not None:
+        tokenizer.pre_tokenizer = cutter
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.train_from_iterator(ENGLISH, trainer)
+    return TextTokenizer(tokenizer, "pretrained")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unknown", "word pieces", "unigram", "words", "some bytes"])
+def test_characters_that_a_published_tokenizer_would_lose_are_named(kind):
+    tokenizer = published(kind)
+    assert not tokenizer.takes_any
+    tokenizer.refuse_unknown([*ENGLISH, ""])
+    with pytest.raises(UnknownCharacters, match=r"^2 character\(s\) that .*: 'ä' \(U\+00E4\), '€' \(U\+20AC\); take"):
+        tokenizer.refuse_unknown(["the däg is lazy", "the quick €"])
+
+
+@pytest.mark.parametrize("kind", ["unknown", "unigram"])
+def test_a_line_break_that_becomes_the_unknown_token_is_unknown(kind):
+    tokenizer = published(kind)
+    assert tokenizer.unknown_words(["lazy\tdog"]) == {"lazy\tdog": ["\t"]}
+    assert not published("word pieces").unknown_words(["lazy\tdog"])  # white space is left out on purpose
+
+
+def test_a_word_that_is_unknown_though_its_characters_are_not_is_named():
+    with pytest.raises(UnknownCharacters, match=r"1 character\(s\) or word\(s\) that .*: 'god'; take"):
+        published("words").refuse_unknown(["the god"])
+
+
+def test_what_a_tokenizer_normalizes_is_known():
+    from tokenizers import normalizers
+
+    plain = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()])
+    for kind in ("bpe", "word pieces", "unigram"):
+        assert not published(kind, plain).unknown_words(["dög", "LÄZY", "e\u0301"])
+        assert published(kind, plain).unknown_words(["LÄZ€Y"]) == {"LÄZ€Y": ["€"]}
+
+
+def test_tokenizers_with_a_token_for_every_byte_take_any_text(bpe):
+    for tokenizer in (published("all bytes"), bpe, TextTokenizer.train("bytes")):
+        assert tokenizer.takes_any and not tokenizer.unknown_words(ODD)
+        tokenizer.refuse_unknown(ODD)
+
+
 def test_a_bpe_vocabulary_has_the_size_that_was_asked_for(bpe):
     assert bpe.size == 300
     assert len(bpe.encode([ENGLISH[0]])[0]) < len(ENGLISH[0]) * 0.8
@@ -226,10 +304,40 @@ def test_what_is_no_tokenizer_is_refused(tmp_path):
         TextTokenizer.named(str(tmp_path))
 
 
+def hub(monkeypatch, from_pretrained, answers=True):
+    """Stands for the Hugging Face hub and what loads from it."""
+    library = SimpleNamespace(AutoTokenizer=SimpleNamespace(from_pretrained=from_pretrained))
+    monkeypatch.setitem(sys.modules, "transformers", library)
+    asked = []
+
+    def head(*_, timeout):
+        asked.append(timeout)
+        if not answers:
+            raise OSError("no network")
+
+    monkeypatch.setattr("huggingface_hub.get_session", lambda: SimpleNamespace(head=head))
+    return asked
+
+
+def test_without_a_network_the_hub_is_asked_once_and_what_was_fetched_earlier_is_found(bpe, monkeypatch):
+    def from_pretrained(name, local_files_only):
+        assert local_files_only  # or its library asks again and again, for a minute
+        if name != "gpt2":
+            raise OSError("We couldn't connect")
+        return SimpleNamespace(backend_tokenizer=bpe._tokenizer)
+
+    asked = hub(monkeypatch, from_pretrained, answers=False)
+    assert TextTokenizer.named("gpt2").size == bpe.size
+    with pytest.raises(
+        ValueError, match=r"no tokenizer 'charcters' \(the Hugging Face hub does not answer, and it was"
+    ):
+        TextTokenizer.named("charcters")
+    assert len(asked) == 2
+
+
 def test_a_name_on_the_hub_is_found_by_transformers(bpe, monkeypatch):
     found = {"someone/fast": SimpleNamespace(backend_tokenizer=bpe._tokenizer), "someone/slow": SimpleNamespace()}
-    library = SimpleNamespace(AutoTokenizer=SimpleNamespace(from_pretrained=found.__getitem__))
-    monkeypatch.setitem(sys.modules, "transformers", library)
+    hub(monkeypatch, lambda name, local_files_only: found[name])
     tokenizer = TextTokenizer.named("someone/fast")
     assert (tokenizer.kind, tokenizer.encode(ODD)) == ("pretrained", bpe.encode(ODD))
     with pytest.raises(ValueError, match="'someone/slow' has no tokenizer.json"):
@@ -237,11 +345,10 @@ def test_a_name_on_the_hub_is_found_by_transformers(bpe, monkeypatch):
 
 
 def test_an_unknown_name_says_what_there_is(monkeypatch):
-    def nothing(name):
+    def nothing(name, local_files_only):
         raise OSError(f"{name} is not a local folder\nand more")
 
-    library = SimpleNamespace(AutoTokenizer=SimpleNamespace(from_pretrained=nothing))
-    monkeypatch.setitem(sys.modules, "transformers", library)
+    hub(monkeypatch, nothing)
     with pytest.raises(
         ValueError, match=r"no tokenizer 'charcters' \(OSError: .* folder\); give one of characters, bytes"
     ):

@@ -21,7 +21,7 @@ def test_shares_by_hand(rdkit):
     score = judge(strings, training=canonical_set(["OCC", "C1=CC=CC=C1"]))
     assert score.num == 10
     assert score.valid.value == 0.5
-    assert score.unique.value == 0.6  # ethanol three times
+    assert score.unique == 0.6  # ethanol three times
     assert score.novel.value == pytest.approx(1 / 3)  # CCN alone
     assert 0.2 < score.valid.low < 0.5 < score.valid.high < 0.8
 
@@ -33,7 +33,7 @@ def test_no_molecule(rdkit, string):
 
 def test_of_no_valid_molecule_nothing_is_known(rdkit):
     score = judge(["xyz"], set())
-    assert score.valid.value == 0 and score.unique.value != score.unique.value
+    assert score.valid.value == 0 and score.unique != score.unique
     assert (score.novel.low, score.novel.high) == (0.0, 1.0)
 
 

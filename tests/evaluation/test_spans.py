@@ -50,7 +50,9 @@ def test_a_paired_interval_is_narrower_than_the_two_alone():
     width = difference.exact.high - difference.exact.low
     assert 0.02 < width < 0.035 < alone.high - alone.low
     assert 0 < difference.similarity.low < difference.similarity.value < 0.05
-    assert span_differences(truth, first, first).exact.high == 0
+    assert (
+        0 < span_differences(truth, first, first).exact.high < 0.005
+    )  # never seen to differ, and not known to be equal
 
 
 @pytest.mark.parametrize(("truth", "fillings"), [(["a"], []), ([], [])])

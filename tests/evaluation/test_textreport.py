@@ -110,6 +110,12 @@ def test_the_table_fits_into_80_columns(perplexity):
     assert "2: 1.2%" in lines[first] and "1,024 steps" in lines[first + 1]
 
 
+def test_the_page_has_the_entropy_of_openings_if_there_is_one(tmp_path):
+    html = written(tmp_path, [score(opening_entropy=Interval(2.75, 2.5, 3.0)), score("mdm")])
+    assert "<td>2.75<span>2.50 – 3.00</span></td>" in html and html.count("of the first 32 tokens") == 2
+    assert "of the first 32 tokens" not in written(tmp_path, [score()])
+
+
 def test_without_perplexity_the_page_does_not_speak_of_it(tmp_path):
     html = written(tmp_path, [score(generative_perplexity=NOTHING, kept=math.nan)])
     assert "perplexity" not in html.lower() and "kept" not in html and "fluency" not in html

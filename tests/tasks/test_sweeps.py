@@ -2,7 +2,7 @@
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -85,12 +85,22 @@ def test_an_interrupted_sweep_gives_what_an_uninterrupted_one_gives(tmp_path, co
     """20 items in batches of 6: four batches, interrupted after 0 to 3 of them."""
     whole, first, second = Pipeline(), Pipeline(calls=calls), Pipeline()
     (expected,) = sweep(Words(), [run(whole)], [4], folder=tmp_path / "whole", batch_size=6, console=console)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as stopped:
         sweep(Words(), [run(first)], [4], folder=tmp_path / "cut", batch_size=6, console=console)
+    assert str(stopped.value) == (
+        f"mine, 4 steps: {6 * calls} of 20 items are kept in {tmp_path / 'cut'}"
+        + ("" if calls else " (6 are written down at a time: --batch-size)")
+        + "; the same command goes on"
+    )
     (point,) = sweep(Words(), [run(second)], [4], folder=tmp_path / "cut", batch_size=6, console=console)
     assert lines(tmp_path / "cut") == lines(tmp_path / "whole") and point.right == expected.right
     assert first.asked + second.asked == list(Words().items) and len(first.asked) == 6 * calls
     assert not calls or f"mine, 4 steps: {6 * calls} of 20 were there already" in console.export_text()
+
+
+def test_an_interrupted_sweep_without_a_folder_says_that_nothing_is_kept():
+    with pytest.raises(KeyboardInterrupt, match="nothing is kept without --json"):
+        sweep(Words(), [run(Pipeline(calls=1))], [4], batch_size=6)
 
 
 def test_items_in_batches_of_any_size_are_the_same(tmp_path):
@@ -218,6 +228,15 @@ def test_two_runs_are_compared_item_by_item_in_a_table_and_a_figure(tmp_path, co
     assert "Words: 20 items" in shown and "low_confidence 16" in shown and "refused" not in shown
     draw(points, Words(), tmp_path / "figures" / "words.svg")
     assert "strong" in (tmp_path / "figures" / "words.svg").read_text()
+
+
+def test_the_table_counts_what_was_not_answered(console):
+    (point,) = sweep(Words(), [run(Pipeline())], [4])
+    console.print(table_of([replace(point, figures={"unanswered": 17})], Words()))
+    shown = console.export_text()
+    assert "no answer" in shown and "│        17 │" in shown and "no answer: texts without one" in shown
+    console.print(table_of([point], Words()))
+    assert "no answer" not in console.export_text()
 
 
 def test_a_fingerprint_tells_weights_apart():

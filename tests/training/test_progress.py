@@ -166,6 +166,26 @@ def test_an_evaluation_of_mdm_has_no_insertions_and_bits_have_their_error(consol
     assert console.file.getvalue() == "mdm step 40: held-out loss 3.000, 2.500 ± 0.250 bits per character\n"
 
 
+def test_where_tokens_are_characters_their_bits_are_said_once(console):
+    live = LiveProgress(console, "names")
+    losses = {"eval_loss": 3.0, "eval_unmasking": 3.0, "eval_insertion": 0.0}
+    errors = {f"eval_bits_per_{what}_standard_error": 0.125 for what in ("token", "character")}
+    for token in (5.25, 9.5):
+        bits = {"eval_bits_per_token": token, "eval_bits_per_character": 5.25}
+        live.on_evaluate(None, at(40), None, {**losses, **bits, **errors})
+    once, twice = console.file.getvalue().splitlines()
+    assert once == "names step 40: held-out loss 3.000, 5.250 ± 0.125 bits per character"
+    assert twice.endswith("9.500 ± 0.125 bits per token, 5.250 ± 0.125 bits per character")
+
+
+def test_less_than_a_minute_is_left_in_seconds(clock, console):
+    live = LiveProgress(console, "maze")
+    live.on_train_begin(None, at(0), None)
+    clock.now += 40
+    live.on_log(None, at(80), None, {"loss": 2.0})
+    assert console.file.getvalue().endswith("10 s left\n")
+
+
 def test_on_a_terminal_there_is_a_bar():
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     live = LiveProgress(console, "maze")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ def compete(
     page: Path | None = None,
     console: Console | None = None,
     workers: int | None = None,
+    paths: Mapping[str, str | None] | None = None,
     **options: Any,
 ) -> None:
     """Let runs generate, score what they wrote, print the table and write figures.
@@ -42,6 +43,7 @@ def compete(
         page: a figure of the results against the evaluations, as .png or .svg.
         console: where to print.
         workers: programs that run at a time; by default one for each core.
+        paths: what the JSON calls each run; by default its name.
         options: of `flexmdm.tasks.sweeps.sweep`.
     """
     place = check(name, data, page)
@@ -63,17 +65,19 @@ def compete(
     folder = None if json is None else json.with_suffix(".items")
     points = sweeps.sweep(contest, entrants, steps, num, folder, **options)
     console.print(sweeps.table_of(points, contest))
-    compared = []
+    compared, paths = [], paths or {}
     for point, base, difference in sweeps.differences(points):
         console.print(
             f"{point.run} - {base.run} at {point.steps} steps: {100 * difference.value:+.1f} points "
             f"({100 * difference.low:+.1f} to {100 * difference.high:+.1f}), item by item",
             highlight=False,
         )
-        compared.append({"run": point.run, "minus": base.run, "steps": point.steps, **vars(difference)})
+        pair = {"run": paths.get(point.run, point.run), "minus": paths.get(base.run, base.run)}
+        compared.append({**pair, "steps": point.steps, **vars(difference)})
     if json is not None:
-        results = [point.to_dict(contest.measure) for point in points]
-        _write(json, name, {"split": contest.split, "seed": options.get("seed", 0), "results": results}, compared)
+        results = [{**point.to_dict(contest.measure), "run": paths.get(point.run, point.run)} for point in points]
+        figures = {"data": str(contest.file), "split": contest.split, "seed": options.get("seed", 0)}
+        _write(json, name, f"{folder}/", {**figures, "results": results}, compared)
     if page is not None:
         sweeps.draw(points, contest, page)
         console.print(f"the figure is {page}", highlight=False)
@@ -125,47 +129,50 @@ def benchmark(
     else:
         figures = _humaneval(samples, place, split or "single-line", items, workers, console)
     if json is not None:
-        _write(json, name, figures)
+        _write(json, name, str(items), figures)
 
 
-def _write(json: Path, name: str, figures: dict[str, Any], compared: Sequence[dict[str, Any]] = ()) -> None:
+def _write(json: Path, name: str, items: str, figures: dict[str, Any], compared: Sequence[dict[str, Any]] = ()) -> None:
     json.parent.mkdir(parents=True, exist_ok=True)
     head = {"benchmark": name, "command": shlex.join(["flexmdm", *sys.argv[1:]])}
     tail = {"differences": compared} if compared else {}
     json.write_text(json_module.dumps(head | figures | tail, indent=2) + "\n")
+    print(f"written to {json}, items in {items}", file=sys.stderr)
 
 
 def _humaneval(
     samples: Path, data: Path, split: str, items: Path | None, workers: int | None, console: Console
 ) -> dict[str, Any]:
     from flexmdm.evaluation.sandbox import Sandbox
-    from flexmdm.tasks.code import read_problems, read_samples
-    from flexmdm.tasks.code.evaluation import score_with_bar
+    from flexmdm.tasks.code import read_samples
+    from flexmdm.tasks.code.evaluation import HumanEvalInfill, score_with_bar
 
-    problems = read_problems(data, split)
+    contest = HumanEvalInfill.read(data, split)
+    problems = dict(contest.problems)
     fillings = read_samples(samples, problems)
     with Sandbox() as sandbox:
         guards = str(sandbox.guards)
     scored = score_with_bar(problems, fillings, items, workers)
-    console.print(f"HumanEval-infilling, {split}: {len(problems)} tasks, {len(fillings)} samples", highlight=False)
+    console.print(f"{contest.title}: {len(problems)} tasks, {len(fillings)} samples", highlight=False, markup=False)
     for k, interval in scored.pass_at.items():
         console.print(f"pass@{k} {_share(interval)}", highlight=False)
     console.print(", ".join(f"{count} {name}" for name, count in scored.outcomes.items()), highlight=False)
     console.print(f"sandbox: {guards}", style="dim", highlight=False)
-    return {"split": split, **scored.to_dict(), "sandbox": guards}
+    return {"data": str(contest.file), "split": split, **scored.to_dict(), "sandbox": guards}
 
 
 def _gsm8k(samples: Path, data: Path, split: str, items: Path | None, console: Console) -> dict[str, Any]:
-    from flexmdm.tasks.math import read_items, read_problems, score
+    from flexmdm.tasks.math import read_items, score
+    from flexmdm.tasks.math.evaluation import GSM8K
 
-    problems = read_problems(data, split)
-    scored = score(read_items(samples, problems))
-    console.print(f"GSM8K, {split}: {len(problems)} problems", highlight=False)
+    contest = GSM8K.read(data, split)
+    scored = score(read_items(samples, contest.problems))
+    console.print(f"{contest.title}: {len(contest.problems)} problems", highlight=False, markup=False)
     console.print(f"accuracy {_share(scored.accuracy)}, {scored.unanswered} without a number", highlight=False)
     if items is not None:
         items.parent.mkdir(parents=True, exist_ok=True)
         items.write_text("".join(json_module.dumps(item.to_dict()) + "\n" for item in scored.items))
-    return {"split": split, **scored.to_dict()}
+    return {"data": str(contest.file), "split": contest.split, **scored.to_dict()}
 
 
 def _share(interval: Any) -> str:

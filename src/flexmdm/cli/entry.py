@@ -90,12 +90,24 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning  # ty: ignore[invalid-assignment]
             app()
+    except SystemExit as leaving:
+        stopped = _interruption(leaving) if leaving.code else None
+        if stopped is not None:
+            print("; ".join(["interrupted", *map(str, stopped.args)]), file=sys.stderr)
+        raise
     except Exception as error:
         problem = _problem(error)
         if problem is None:
             raise
         print("error:", *problem.split(), file=sys.stderr)
         sys.exit(2)
+
+
+def _interruption(leaving: BaseException | None) -> KeyboardInterrupt | None:
+    """The Ctrl-C that typer left because of, if it was one; its text says what is kept."""
+    while leaving is not None and not isinstance(leaving, KeyboardInterrupt):
+        leaving = leaving.__cause__ or leaving.__context__
+    return leaving
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:

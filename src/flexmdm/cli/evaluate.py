@@ -46,7 +46,10 @@ def evaluate(
         ),
     ] = None,
     steps: Annotated[
-        str | None, typer.Option(help="Steps of the sampler; text, --benchmark: several, as 16 64 256. [default: 64]")
+        str | None,
+        typer.Option(
+            help=f"Steps of the sampler; text, --benchmark: several, as 16 64 256. {shared.STEP} [default: 64]"
+        ),
     ] = None,
     sampler: Annotated[
         str | None,
@@ -55,11 +58,24 @@ def evaluate(
             "low_confidence]"
         ),
     ] = None,
-    temperature: shared.Temperature = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="0 takes the most probable token. [default: 1; maze, --benchmark: 0]"),
+    ] = None,
     top_p: shared.TopP = None,
-    confidence: shared.Confidence = None,
-    window: shared.Window = None,
-    block: shared.Block = None,
+    confidence: Annotated[
+        str | None,
+        typer.Option(help=f"{shared.REVEALED} [default: of spaced random; of adaptive, so of --benchmark, top_prob]"),
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option(help=f"{shared.LEFTMOST} [default: among all; --benchmark: 5,64]")
+    ] = None,
+    block: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="low_confidence: tokens per block, from the left. [default: all in one; --benchmark: 32]"
+        ),
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="--benchmark: items at a time. [default: 64]")] = None,
     subgoals: Annotated[str, typer.Option(help="maze: how many subgoals; several with commas.")] = "7",
     reference: Annotated[
@@ -89,7 +105,8 @@ def evaluate(
         Path | None,
         typer.Option(
             help="Also write the figures to this file: an object for one result, a list for several (of --subgoals, "
-            "--steps or runs), each with its run; --benchmark: an object with a list, results.",
+            "--steps or runs), each with its run; --benchmark: an object with a list, results. What a --benchmark has "
+            "generated is kept beside it: after an interruption (Ctrl-C) the same command goes on.",
             dir_okay=False,
         ),
     ] = None,
@@ -118,7 +135,8 @@ def evaluate(
         from flexmdm.cli.benchmark import compete
 
         options |= {"seed": seed, "batch_size": batch_size}
-        compete(benchmark, loaded, data, split, counts or [64], num, json, page, **options)
+        paths = {name: folder or pretrained for name, folder in names.items()}
+        compete(benchmark, loaded, data, split, counts or [64], num, json, page, paths=paths, **options)
         return
     tasks = {task.name for task, _ in loaded.values()}
     if tasks == {"maze"} and len(loaded) == 1:

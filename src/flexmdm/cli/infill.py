@@ -66,13 +66,15 @@ def infill(
     """Fill the gaps of a text; what is given stays as it is."""
     if run is not None and pretrained is None and not os.path.isdir(run):  # noqa: PTH112  (a text may be no path at all)
         raise ValueError(f"{run} is not a run: there is no such folder")
+    if maximum is not None and minimum > maximum:
+        raise ValueError(f"a gap cannot have at least {minimum} (--min) and at most {maximum} (--max) tokens")
+    options = shared.options(sampler, steps, temperature, top_p, confidence, window)
     code = shared.trained_on(run) == "code"
     run, texts, names = _texts(run, text, pretrained, file, whole=code)
     shared.announce(run, pretrained)
     from flexmdm.tasks.text.pipeline import of_each, pieces_of
 
     pieces = of_each(texts, lambda one: pieces_of(one, gap_marker), names)
-    options = shared.options(sampler, steps, temperature, top_p, confidence, window)
     if code:
         if minimum or maximum is not None:
             raise ValueError("--min and --max are for runs on text: a run on code has learned how long a middle is")
@@ -80,14 +82,13 @@ def infill(
         from flexmdm.tasks.code import report as code_report
 
         pipeline = CodePipeline(*shared.load(run, pretrained, device, sampler))
-        code_report.fill(pipeline, pieces, num, json, watch, names=names, seed=seed, **options)
+        code_report.fill(pipeline, pieces, num, json, watch, given=texts, names=names, seed=seed, **options)
         return
     from flexmdm.tasks.text import report
 
     pipeline = _text_pipeline(*shared.load(run, pretrained, device, sampler))
-    report.fill(
-        pipeline, pieces, num, json, watch=watch, seed=seed, names=names, minimum=minimum, maximum=maximum, **options
-    )
+    asked: dict[str, Any] = {"seed": seed, "names": names, "minimum": minimum, "maximum": maximum, **options}
+    report.fill(pipeline, pieces, num, json, watch=watch, given=texts, **asked)
 
 
 def complete(
@@ -108,9 +109,9 @@ def complete(
     device: shared.Device = None,
 ) -> None:
     """Go on behind a text; of a run on prompts and answers: answer."""
+    options = shared.options(sampler, steps, temperature, top_p, confidence, window)
     run, texts, names = _texts(run, text, pretrained, file)
     shared.announce(run, pretrained)
-    options = shared.options(sampler, steps, temperature, top_p, confidence, window)
     task, model = shared.load(run, pretrained, device, sampler)
     if task.name == "sft":
         from flexmdm.tasks.sft import SFTPipeline
@@ -122,7 +123,7 @@ def complete(
 
     pieces = [[one, ""] for one in texts]
     pipeline = _text_pipeline(task, model)
-    report.fill(pipeline, pieces, num, json, watch=watch, seed=seed, names=names, **options)
+    report.fill(pipeline, pieces, num, json, watch=watch, given=texts, seed=seed, names=names, **options)
 
 
 def _texts(
@@ -146,7 +147,8 @@ def _texts(
         raise ValueError('what text? Write it behind the run, as in flexmdm infill runs/mine "The ___ sat"')
     if whole:
         return run, ["\n".join(lines)], []  # byte for byte
-    texts = {f"line {number}": line for number, line in enumerate(lines, 1) if line.strip()}
+    place = "" if file is not None else " of standard input"
+    texts = {f"line {number}{place}": line for number, line in enumerate(lines, 1) if line.strip()}
     if not texts:
         raise ValueError(f"{file or 'standard input'} holds no text: one per line is expected")
     return run, list(texts.values()), list(texts)

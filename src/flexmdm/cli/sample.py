@@ -52,11 +52,11 @@ def sample(
         extra, run = [run, *extra], None
     if extra and not through:
         raise ValueError(f"what is {extra[0]!r}? Cells come behind --through, as row,column")
-    _check_task(shared.trained_on(run) or "maze", through)  # before seconds go into loading it
+    _check_task(shared.trained_on(run, pretrained) or "maze", through, run or pretrained)  # before it is loaded
     wanted = _cells([*(through or []), *extra])
     shared.announce(run, pretrained)
     task, model = shared.load(run, pretrained, device, sampler)
-    _check_task(task.name, through)
+    _check_task(task.name, through, run or pretrained)
     if task.name == "maze":
         from flexmdm.tasks.maze import report
 
@@ -67,11 +67,13 @@ def sample(
     text_report.sample(task, model, num, json, watch=watch, seed=seed, **options)
 
 
-def _check_task(name: str, through: list[str] | None) -> None:
+def _check_task(name: str, through: list[str] | None, run: str | None) -> None:
     if through and name != "maze":
-        raise ValueError(f"--through is for mazes; this run was trained on {name}")
+        raise ValueError(f"{run} is no maze: it was trained on {name}, and --through is for mazes")
     if name == "sft":
-        raise ValueError('this run answers prompts: flexmdm complete RUN "a question"')
+        raise ValueError(f'{run} answers prompts: flexmdm complete {run} "a question"')
+    if name == "code":
+        raise ValueError(f"{run} fills gaps in programs: flexmdm infill {run} --file program.py")
 
 
 def _cells(texts: list[str]) -> list[tuple[int, int]]:

@@ -12,21 +12,20 @@ import typer
 Run = Annotated[str | None, typer.Argument(help="A folder that `flexmdm train --out` wrote.")]
 Pretrained = Annotated[str | None, typer.Option(help="Weights that come with flexmdm, by name.")]
 SAMPLERS = "tau, adaptive, spaced, or (MDM only) low_confidence."
+_SAMPLERS = ("tau", "adaptive", "spaced", "low_confidence")  # a test knows that there are no others
+_PRETRAINED = Path(__file__).parents[1] / "pretrained"
+STEP = "A step of spaced may take several evaluations of the network."
 DEFAULT_SAMPLER = "FlexMDM: spaced; MDM: tau on text, low_confidence on mazes"
 Sampler = Annotated[str | None, typer.Option(help=f"{SAMPLERS} [default: {DEFAULT_SAMPLER}]")]
-Steps = Annotated[int | None, typer.Option(min=1, help="Steps of the sampler. [default: 64]")]
+Steps = Annotated[int | None, typer.Option(min=1, help=f"Steps of the sampler. {STEP} [default: 64]")]
 Temperature = Annotated[
     float | None, typer.Option(min=0.0, help="0 takes the most probable token. [default: 1; maze: 0]")
 ]
 TopP = Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Draw from the most probable tokens of this mass.")]
-Confidence = Annotated[
-    str | None, typer.Option(help="What is revealed first: random, top_prob, margin, entropy, left_to_right.")
-]
-Window = Annotated[
-    str | None,
-    typer.Option(help="adaptive: reveal among the leftmost masks only, as 5,64: five for each to reveal, at most 64."),
-]
-Block = Annotated[int | None, typer.Option(min=1, help="low_confidence: tokens per block, from the left.")]
+REVEALED = "What is revealed first: random, top_prob, margin, entropy, left_to_right."
+Confidence = Annotated[str | None, typer.Option(help=f"{REVEALED} [default: of spaced random, of adaptive top_prob]")]
+LEFTMOST = "adaptive: reveal among the leftmost masks only, as 5,64: five for each to reveal, at most 64."
+Window = Annotated[str | None, typer.Option(help=f"{LEFTMOST} [default: among all]")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show how masks appear and turn into tokens.")]
 Json = Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)]
 Seed = Annotated[int, typer.Option(help="Seed of generation.")]
@@ -39,13 +38,14 @@ def announce(*runs: str | None) -> None:
         print("loading", *(run for run in runs if run), "...", file=sys.stderr, flush=True)
 
 
-def trained_on(run: str | None) -> str | None:
+def trained_on(run: str | None, pretrained: str | None = None) -> str | None:
     """The name of the task of a run, or of a model that was saved alone, without loading it; ``None`` if unknown."""
-    if run is None:
+    folder = _PRETRAINED / pretrained if pretrained is not None else Path(run) if run is not None else None
+    if folder is None:
         return None
     for name in ("config.json", "run.json"):
         try:
-            return json_module.loads((Path(run) / name).read_text())["task"]["name"]
+            return json_module.loads((folder / name).read_text())["task"]["name"]
         except (OSError, ValueError, KeyError, TypeError):
             continue  # if it is no run at all, loading it says so
     return None
@@ -73,7 +73,9 @@ def options(
     window: str | None = None,
     block: int | None = None,
 ) -> dict[str, Any]:
-    """Those that were given."""
+    """Those that were given; says if there is no such sampler."""
+    if sampler is not None and sampler not in _SAMPLERS:
+        raise ValueError(f"--sampler {sampler}: there is none such; choose from {', '.join(_SAMPLERS)}")
     named = {
         "sampler": sampler,
         "steps": steps,

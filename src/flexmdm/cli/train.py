@@ -40,6 +40,26 @@ EXAMPLES = """
 * `torchrun --nproc-per-node 4 $(which flexmdm) train --config configs/maze41.toml --out runs/maze41`: four GPUs
 """
 
+_FILES = ("text", "sft", "code")
+_TASKS = (*_FILES, "maze")
+_OPTIONS = {  # of a task: how they are given, and which tasks have them; a test knows that it is so
+    "data": ("a file", _FILES),
+    "field": ("--field", ("text", "code")),
+    "prompt_field": ("--prompt-field", ("sft",)),
+    "answer_field": ("--answer-field", ("sft",)),
+    "format": ("--format", ("sft",)),
+    "paragraphs": ("--paragraphs", ("text",)),
+    "tokenizer": ("--tokenizer", _FILES),
+    "vocabulary": ("--vocab-size", _FILES),
+    "max_length": ("--max-length", _FILES),
+    "long": ("--long", ("text", "code")),
+    "held_out_data": ("--held-out", _FILES),
+    "skip_bad": ("--skip-bad", _FILES),
+    "mixture": ("--mixture", ("text", "code")),
+    "subgoals": ("--subgoals", ("maze",)),
+    "pairs": ("--pairs", ("maze",)),
+}
+
 
 def train(
     data: Annotated[
@@ -179,6 +199,7 @@ def train(
     stored |= {key: value for key, value in named.items() if value is not None}
     if stored["name"] is None:
         raise ValueError("what to learn? Give a file, or --task maze, or a --config that says it")
+    _check_options(stored["name"], [key for key, value in named.items() if value is not None])
     if stored["name"] == "maze" and size is not None:
         stored["size"] = _number(size)
     elif start is not None and not resume and config is None:
@@ -218,6 +239,14 @@ def train(
         running.dry_run(run, device=device)
         return
     running.train(run, cast(Path, out), resume, minutes, device, log)
+
+
+def _check_options(task: str, given: list[str]) -> None:
+    """Say which task an option is for, if it is not for this one."""
+    for key in given:
+        option, tasks = _OPTIONS.get(key, ("", _TASKS))
+        if task in _TASKS and task not in tasks:
+            raise ValueError(f"{option} is for --task {' or '.join(tasks)}, and this is {task}: leave it out")
 
 
 def _sized(name: str) -> tuple[Any, Any]:

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from rich.progress import Progress
 
+from flexmdm.data.pairs import Pair
 from flexmdm.data.reading import ReadReport, Records, files, numbered
 from flexmdm.data.splitting import chunk
 from flexmdm.data.stores import StoreWriter, token_dtype
-from flexmdm.data.tokenizers import KINDS, TextTokenizer, UnknownCharacters, not_known, suggest
+from flexmdm.data.tokenizers import (
+    KINDS,
+    TextTokenizer,
+    UnknownCharacters,
+    not_known,
+    suggest,
+    with_code_point,
+    words_of,
+)
 from flexmdm.randomness import stream, uniform
 
 if TYPE_CHECKING:
@@ -24,10 +34,12 @@ _HELD_OUT = stream("held-out document")
 _BATCH_DOCUMENTS, _BATCH_CHARACTERS = 2000, 2_000_000
 _SAMPLE = 8_000_000  # characters to learn bpe from; those of a new word count _NEW_WORD times, as they cost that much
 _NEW_WORD = 4
+_LONG = 1_000_000  # bytes that take a while
+_NAMED = 10  # unknown characters
 
 
 class Watch:
-    """A progress bar, the only one, that follows the reading of some sources."""
+    """A progress bar, the only one, that follows the reading of some sources; a line of text if bars are not shown."""
 
     def __init__(self, bar: Progress, title: str, sources: Iterable[Records]) -> None:
         self.report = ReadReport()
@@ -39,6 +51,9 @@ class Watch:
         for task in self.bar.task_ids:
             self.bar.remove_task(task)
         self.task = self.bar.add_task(title, total=total)
+        if self.bar.disable and not 0 < self.size < _LONG:
+            size = f" ({self.size / 1e6:,.0f} MB)" if self.size else ""
+            self.bar.console.print(f"{title}{size} ...", markup=False, highlight=False, soft_wrap=True)
 
     @property
     def share(self) -> float:
@@ -92,7 +107,8 @@ class Maker:
 
     Attributes:
         counts: see `Prepared`.
-        first_problem: of the bad lines that were skipped.
+        first_problem, first_guess: see `ReadReport`.
+        unknown: how often there are characters, or words, that a pretrained tokenizer does not know.
         prompts: whether the sequences begin with prompts.
     """
 
@@ -102,8 +118,12 @@ class Maker:
         self.preparation, self.tokenizer = preparation, tokenizer
         dtype = token_dtype(tokenizer.size)
         self.writers = {side: StoreWriter(folder, side, dtype, self.prompts) for side in (TRAIN, VALIDATION)}
-        self.counts = Counter(documents=0, characters=0, skipped=0, empty=0, split=0, dropped=0, sequences=0, tokens=0)
+        self.counts = Counter(
+            documents=0, characters=0, skipped=0, empty=0, split=0, dropped=0, sequences=0, tokens=0, unknown=0
+        )
+        self.unknown: Counter[str] = Counter()
         self.first_problem: str | None = None
+        self.first_guess: str | None = None
 
     def __enter__(self) -> Maker:
         return self
@@ -111,6 +131,20 @@ class Maker:
     def __exit__(self, *_: object) -> None:
         for writer in self.writers.values():
             writer.close()
+
+    @property
+    def notes(self) -> list[str]:
+        """What to say of the data besides the counts."""
+        notes = [self.first_guess] if self.first_guess else []
+        if self.first_problem:
+            notes.append(f"the first bad {self.preparation.source.unit}: {self.first_problem}")
+        if self.unknown:
+            common = ", ".join(
+                f"{with_code_point(one)} {count:,} times" for one, count in self.unknown.most_common(_NAMED)
+            )
+            more = ", ..." if len(self.unknown) > _NAMED else ""
+            notes.append(f"what the tokenizer does not know, the most frequent first: {common}{more}")
+        return notes
 
     def make(self, bar: Progress) -> None:
         """Read and store everything."""
@@ -127,6 +161,7 @@ class Maker:
                 watch.show()
             self.counts.update(documents=watch.report.documents, skipped=watch.report.skipped)
             self.first_problem = self.first_problem or watch.report.first_problem
+            self.first_guess = self.first_guess or watch.report.first_guess
         for side, writer in self.writers.items():
             if not writer.sequences:
                 raise ValueError(self._too_small(side))
@@ -147,6 +182,16 @@ class Maker:
             if rows[side]:
                 writer.append(*map(list, zip(*rows[side], strict=True)))
         self.counts["characters"] += sum(map(len, records))
+        self._count_unknown(records)
+
+    def _count_unknown(self, records: list[Any]) -> None:
+        if self.tokenizer.takes_any:
+            return
+        words = [[word for text in _texts(record) for word in words_of(text)] for record in records]
+        unknown = self.tokenizer.unknown_words(set().union(*words))
+        lost = [[one for word in some if word in unknown for one in unknown[word]] for some in words if unknown]
+        self.counts["unknown"] += sum(map(bool, lost))
+        self.unknown.update(chain.from_iterable(lost))
 
     def sequences(self, records: list[Any]) -> Iterator[list[tuple]]:
         """For each record (a text) the sequences that it becomes: what `StoreWriter.append` wants to know of each."""
@@ -186,13 +231,36 @@ class Maker:
 
     def _too_small(self, side: str) -> str:
         settings, counts = self.preparation, self.counts
-        problem = f"the data is too small: of {counts['documents']:,} {settings.noun}(s) none is left to "
+        nothing_fits = bool(counts["dropped"]) and not any(writer.sequences for writer in self.writers.values())
+        problem = "the longest sequence is too short" if nothing_fits else "the data is too small"
+        problem += f": of {counts['documents']:,} {settings.noun}(s) none is left to "
         problem += "train on" if side == TRAIN else "validate on"
         if counts["dropped"] or counts["empty"]:
             problem += f" ({counts['dropped']:,} longer than {settings.max_length} tokens, {counts['empty']:,} empty)"
-        if settings.held_out_source is None:
+        if settings.held_out_source is None and not nothing_fits:
             problem += f", with a share of {settings.held_out:g} of the {settings.record}s held out"
-        return f"{problem}. Give more data, another share (--held-out), or longer sequences (--max-length)"
+        if counts["skipped"]:
+            unit = settings.source.unit
+            problem += f"; {counts['skipped']:,} bad {unit}(s) were skipped, the first bad {unit}: {self.first_problem}"
+        return f"{problem}. {' or '.join(self._advice(nothing_fits))}"
+
+    def _advice(self, nothing_fits: bool) -> list[str]:
+        """What to do if no sequence is left."""
+        settings, advice = self.preparation, []
+        if not nothing_fits:
+            advice.append("give more data")
+            if settings.held_out_source is None:
+                advice.append("hold out another share (--held-out)")
+        if self.counts["dropped"]:
+            advice.append("allow longer sequences (--max-length)")
+            if settings.long != type(settings).long:  # they are not dropped unless somebody asks for it
+                advice.append(f"split long {settings.noun}s (--long split)")
+        return [advice[0].capitalize(), *advice[1:]]
+
+
+def _texts(record: Any) -> list[str]:
+    """What people wrote in a record."""
+    return record.texts if isinstance(record, Pair) else [record]
 
 
 def _batches(records: Iterator[tuple[int, Any]]) -> Iterator[tuple[list[int], list[Any]]]:

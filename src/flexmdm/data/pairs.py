@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from flexmdm.data.reading import ReadReport, RecordFile, Records
@@ -37,7 +38,12 @@ class Pair:
 
     def __len__(self) -> int:
         """How many characters it has."""
-        return sum(len(content) for _, content in self.messages) + len(self.answer)
+        return sum(map(len, self.texts))
+
+    @property
+    def texts(self) -> list[str]:
+        """What was said, the answer last."""
+        return [*(content for _, content in self.messages), self.answer]
 
 
 @dataclass(frozen=True)
@@ -52,11 +58,14 @@ class PairSource(Records):
             roles whose last turn of the assistant is the answer.
         skip_bad: count lines that cannot be read, or where the prompt or the answer is empty, and go on, rather than
             stop at the first.
+        remove: a regular expression; what it finds in answers is left out, such as the annotations of GSM8K for a
+            calculator, ``<<48/2=24>>``.
     """
 
     prompt_field: str | None = None
     answer_field: str | None = None
     skip_bad: bool = False
+    remove: str | None = None
     endings: ClassVar[tuple[str, ...]] = (".jsonl", ".csv", ".parquet")
 
     def opened(self, name: str, report: ReadReport) -> RecordFile:
@@ -145,7 +154,9 @@ class _PairFile(RecordFile):
             yield from self._unless_empty(Pair(turns[:last], turns[last][1]), where)
 
     def _unless_empty(self, pair: Pair, where: str) -> Iterator[Pair]:
-        """The pair, if both sides of it say something."""
+        """The pair without what is to be removed, if both sides of it say something."""
+        if self.source.remove:
+            pair = replace(pair, answer=re.sub(self.source.remove, "", pair.answer))
         empty = [] if any(content.strip() for _, content in pair.messages) else ["prompt"]
         empty += [] if pair.answer.strip() else ["answer"]
         if empty:

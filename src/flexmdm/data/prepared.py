@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -89,8 +90,10 @@ class Prepared:
         train, validation: the sequences.
         counts: ``documents`` and ``characters`` that were read; ``skipped`` bad lines; ``empty`` documents; documents
             that were ``split`` or ``dropped`` because they are long; ``sequences`` and ``tokens`` that came out;
-            of functions also ``duplicates`` that were left out.
+            documents with something ``unknown`` to a pretrained tokenizer; of functions also ``duplicates`` that were
+            left out.
         folder: where it is kept.
+        notes: what else there is to say.
     """
 
     tokenizer: TextTokenizer
@@ -98,6 +101,7 @@ class Prepared:
     validation: TokenStore
     counts: dict[str, int]
     folder: Path
+    notes: tuple[str, ...] = ()
 
     def lengths_histogram(self, rows: int = 10, width: int = 40) -> str:
         """A small picture of how many sequences have how many tokens."""
@@ -136,7 +140,7 @@ def prepare(
             return prepared
         _say(console, f"the prepared data in {folder} is damaged; making it anew")
     with unfinished(cache) as draft:
-        first_problem = _make(preparation, tokenizer, draft, console)
+        _make(preparation, tokenizer, draft, console)
         if folder.name != _key(preparation, tokenizer):
             raise ValueError("the data changed while it was read; begin again when nothing writes to it any more")
         publish(draft, folder, _is_whole)
@@ -144,7 +148,7 @@ def prepare(
     if prepared is None:
         raise OSError(f"the prepared data in {folder} was damaged as soon as it was written; is the disk full?")
     _remember(preparation, prepared, cache)
-    _print_counts(preparation, prepared, console, first_problem)
+    _print_counts(preparation, prepared, console)
     return prepared
 
 
@@ -200,15 +204,15 @@ def _open(folder: Path) -> Prepared | None:
     except (OSError, ValueError, KeyError):
         return None
     train, validation = (TokenStore.open(folder, side, token_dtype(tokenizer.size)) for side in (TRAIN, VALIDATION))
-    return Prepared(tokenizer, train, validation, about["counts"], folder)
+    return Prepared(tokenizer, train, validation, Counter(about["counts"]), folder, tuple(about.get("notes", ())))
 
 
 def _is_whole(folder: Path) -> bool:
     return _open(folder) is not None
 
 
-def _make(preparation: Preparation, tokenizer: TextTokenizer | None, folder: Path, console: Console) -> str | None:
-    """Fill a folder of the cache; returns the first problem of the lines that were skipped."""
+def _make(preparation: Preparation, tokenizer: TextTokenizer | None, folder: Path, console: Console) -> None:
+    """Fill a folder of the cache."""
     columns = TextColumn("[bold]{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     with bar:
@@ -216,9 +220,9 @@ def _make(preparation: Preparation, tokenizer: TextTokenizer | None, folder: Pat
         tokenizer.save(folder)
         with preparation.maker(tokenizer, folder) as maker:
             maker.make(bar)
-    about = {"counts": maker.counts, "files": {file.name: file.stat().st_size for file in folder.iterdir()}}
+    sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
+    about = {"counts": maker.counts, "notes": maker.notes, "files": sizes}
     (folder / _ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
-    return maker.first_problem
 
 
 # What a person sees ---------------------------------------------------------------------------------------------------
@@ -228,9 +232,7 @@ def _say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _print_counts(
-    preparation: Preparation, prepared: Prepared, console: Console, first_problem: str | None = None
-) -> None:
+def _print_counts(preparation: Preparation, prepared: Prepared, console: Console) -> None:
     counts, noun, unit = prepared.counts, preparation.noun, preparation.source.unit
     _say(
         console,
@@ -244,12 +246,13 @@ def _print_counts(
         "empty": f"empty {noun}s dropped",
         "duplicates": f"{noun}s left out that stood there already",
         "skipped": f"bad {unit}s skipped",
+        "unknown": f"{noun}s with characters that the tokenizer does not know",
     }
     for name, meaning in special.items():
         if counts.get(name):
             _say(console, f"{counts[name]:,} {meaning}")
-    if first_problem:
-        _say(console, f"the first bad {unit}: {first_problem}")
+    for note in prepared.notes:
+        _say(console, note)
     _say(console, "tokens per sequence\n" + prepared.lengths_histogram())
 
 

@@ -11,10 +11,11 @@ import reprlib
 import shutil
 import tempfile
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, cast
+from typing import Any, BinaryIO, ClassVar, NamedTuple, cast
 
 from flexmdm.data.compressed import ENDINGS, is_compressed, unpacked, without_ending
 from flexmdm.data.splitting import split_paragraphs
@@ -62,8 +63,8 @@ class Records:
         return Path(path).expanduser()
 
     def inside(self, folder: Path) -> list[Path]:
-        """The files of a folder and of those in it, in the order of reading."""
-        return sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
+        """The files of a folder and of those in it, in the order of reading; none that is hidden."""
+        return sorted(file for file in folder.rglob("*") if file.is_file() and not _is_hidden(file, folder))
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,14 @@ class ReadReport:
         documents: texts that were read.
         skipped: bad lines that were left out (only with ``skip_bad``).
         first_problem: what was wrong with the first of them, and where.
+        first_guess: what was taken for granted about a file, of the first such.
         bytes: how much of the files was read.
     """
 
     documents: int = 0
     skipped: int = 0
     first_problem: str | None = None
+    first_guess: str | None = None
     bytes: int = 0
 
 
@@ -193,6 +196,10 @@ def _files(path: str, source: Records) -> list[Path]:
     return readable
 
 
+def _is_hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+
 def _known_endings(source: Records) -> str:
     return f"there are readers for {', '.join(source.endings)}, each also with {' or '.join(ENDINGS)}"
 
@@ -206,6 +213,14 @@ def _why_nothing(path: str, source: Records, report: ReadReport, skipped_before:
 
 
 # From files to records ------------------------------------------------------------------------------------------------
+
+
+class Line(NamedTuple):
+    """A line without its line feed: its number, from 1, and what is wrong with it if it is no UTF-8."""
+
+    number: int
+    text: str
+    problem: str | None = None
 
 
 @dataclass
@@ -232,17 +247,27 @@ class RecordFile:
         self.report.first_problem = self.report.first_problem or f"{self.name}, {problem}"
 
     def lines(self, handle: BinaryIO) -> Iterator[str]:
-        """The lines without their line feed; ``self.line`` is the number of the last one, from 1."""
+        """The good lines without their line feed; ``self.line`` is the number of the last one, from 1."""
+        for line in self.all_lines(handle):
+            self.line = line.number
+            if line.problem:
+                self.bad(line.problem)
+            else:
+                yield line.text
+
+    def all_lines(self, handle: BinaryIO) -> Iterator[Line]:
+        """The lines, also those that are no UTF-8; of these the bytes that are none become surrogates."""
         end = 0
-        for self.line, raw in enumerate(handle, 1):
-            start, end = end, end + len(raw)
+        for number, raw in enumerate(handle, 1):
+            start, end, problem = end, end + len(raw), None
+            raw = raw.removesuffix(b"\n")
             try:
-                text = raw.removesuffix(b"\n").decode()
+                text = raw.decode()
             except UnicodeDecodeError as error:
                 byte, offset = raw[error.start], start + error.start
-                self.bad(f"line {self.line}: byte 0x{byte:02x} at byte offset {offset} is not UTF-8; save it as UTF-8")
-                continue
-            yield text.removeprefix("\ufeff") if self.line == 1 else text
+                problem = f"line {number}: byte 0x{byte:02x} at byte offset {offset} is not UTF-8; save it as UTF-8"
+                text = raw.decode(errors="surrogateescape")
+            yield Line(number, text.removeprefix("\ufeff") if number == 1 else text, problem)
 
     def is_text(self, value: Any, where: str, what: str = "text") -> bool:
         """Whether the value of a field is a text; otherwise the record is bad."""
@@ -261,6 +286,10 @@ class RecordFile:
     def columns(self, names: Sequence[str]) -> list[str]:
         """Which of the columns of a table to read."""
         raise NotImplementedError
+
+    def header(self, names: Sequence[str]) -> list[str]:
+        """Which columns to read of a table whose first line should be their names."""
+        return self.columns(names)
 
     def of_cells(self, cells: Sequence[Any], where: str) -> Iterator[Any]:
         """The record, if it is a good one, in the cells of these columns."""
@@ -285,6 +314,15 @@ class TextFile(RecordFile):
         if chosen not in names:
             raise ValueError(f"{self.name} has {self._no_field(chosen, names)}")
         return [chosen]
+
+    def header(self, names: Sequence[str]) -> list[str]:
+        chosen = self.columns(names)
+        if self.source.field is None and chosen != [self.default_field]:
+            self.report.first_guess = self.report.first_guess or (
+                f"{self.name}: the first line, {reprlib.repr(chosen[0])}, was taken for the name of its only column; "
+                f"if it is no name, put a line with one above it, such as {self.default_field}"
+            )
+        return chosen
 
     def of_cells(self, cells: Sequence[Any], where: str) -> Iterator[Any]:
         if self.is_text(cells[0], where):
@@ -357,24 +395,57 @@ def _read_jsonl(file: RecordFile, handle: BinaryIO) -> Iterator[Any]:
 
 def _read_csv(file: RecordFile, handle: BinaryIO) -> Iterator[Any]:
     csv.field_size_limit(_LONGEST_CSV_FIELD)
-    rows = csv.reader((line + "\n" for line in file.lines(handle)), strict=True)
     places: list[int] = []
+    for number, row in _csv_rows(file, handle):
+        if not places:
+            places = [row.index(name) for name in file.header(row)]
+        elif max(places) < len(row):
+            yield from file.of_cells([row[place] for place in places], f"line {number}")
+        else:
+            file.bad(f"line {number}: the row ends before the field, after {len(row)} of its columns")
+
+
+def _csv_rows(file: RecordFile, handle: BinaryIO) -> Iterator[tuple[int, list[str]]]:
+    """The good rows that are not empty, each with the line where it begins; a malformed one costs that line alone."""
+    fresh = file.all_lines(handle)
+    header = next((line for line in fresh if line.text.strip()), Line(1, ""))
+    waiting, delimiter = deque([header]), _delimiter(header.text)
+    taken: list[Line] = []  # of the row that is being read
+
+    def feed() -> Iterator[str]:
+        while (line := waiting.popleft() if waiting else next(fresh, None)) is not None:
+            taken.append(line)
+            yield line.text + "\n"
+
     while True:
         try:
-            row = next(rows)
-        except StopIteration:
+            for row in csv.reader(feed(), delimiter=delimiter, strict=True):
+                problem = next((line.problem for line in taken if line.problem), None)
+                if problem:
+                    file.bad(problem)
+                elif row:
+                    yield taken[0].number, row
+                taken.clear()
             return
         except csv.Error as error:
-            file.bad(f"line {file.line}: malformed CSV ({error}); look for a quote that is not closed or not doubled")
-            continue
-        if not row:
-            continue
-        if not places:
-            places = [row.index(name) for name in file.columns(row)]
-        elif max(places) < len(row):
-            yield from file.of_cells([row[place] for place in places], f"line {file.line}")
-        else:
-            file.bad(f"line {file.line}: the row ends before the field, after {len(row)} of its columns")
+            file.bad(_malformed(taken[0].number, taken[-1].number, error))
+            waiting.extendleft(reversed(taken[1:]))
+            taken.clear()
+
+
+def _delimiter(header: str) -> str:
+    """What stands between the names of the columns: a comma, unless there is none and another usual one."""
+    unquoted = re.sub('"[^"]*"', "", header)
+    return next((one for one in ",;\t" if one in unquoted), ",")
+
+
+def _malformed(first: int, last: int, error: csv.Error) -> str:
+    """About a row that takes up these lines."""
+    if "unexpected end of data" in str(error):
+        reason = "a quote that is opened here is never closed"
+    else:
+        reason = str(error) if first == last else f"in line {last}: {error}"
+    return f"line {first}: malformed CSV ({reason}); look for a quote that is not closed or not doubled"
 
 
 def _read_parquet(file: RecordFile, handle: BinaryIO) -> Iterator[Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -30,10 +31,11 @@ _SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 _CLOSING = "\"'”’»)]}」』）"
 _SMALL_ALPHABET, _SHORT_TEXT = 128, 64
 _NAMED = 10  # characters in an error
+_ASKED = 10  # seconds for the hub to answer
 
 
 class UnknownCharacters(ValueError):
-    """A text has characters that a tokenizer of characters does not know."""
+    """A text has characters that a tokenizer does not know."""
 
 
 def _byte_letters() -> list[str]:
@@ -105,11 +107,15 @@ class TextTokenizer:
             return cls.load(file)
         from transformers import AutoTokenizer
 
+        reachable = place.is_dir() or _hub_answers()
         try:
-            tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+            tokenizer = AutoTokenizer.from_pretrained(name_or_path, local_files_only=not reachable)
         except Exception as error:  # of any kind: network, hub, file formats
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            if not reachable:
+                reason = "the Hugging Face hub does not answer, and it was not fetched earlier"
             raise ValueError(
-                f"there is no tokenizer {name_or_path!r} ({type(error).__name__}: {str(error).partition(chr(10))[0]}); "
+                f"there is no tokenizer {name_or_path!r} ({reason}); "
                 f"give one of {', '.join(KINDS)}, a folder with {_FILE}, or a name on the Hugging Face hub"
             ) from error
         fast = getattr(tokenizer, "backend_tokenizer", None)
@@ -188,8 +194,52 @@ class TextTokenizer:
         return [ids[end - len(text) : end] for text, end in zip(texts, ends, strict=True)]
 
     def unknown(self, characters: Iterable[str]) -> list[str]:
-        """Those that have no token, in order; there are such only where every token is a character."""
+        """Those that have no token, in order, where every token is a character; `unknown_words` is for the others."""
         return sorted(c for c in characters if self.kind == "characters" and self._id_of_code[ord(c)] < 0)
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether `unknown_words` finds none in any text; one of characters says for itself what it does not know."""
+        return self.kind != _PRETRAINED or self._spelling.takes_any
+
+    def unknown_words(self, words: Collection[str]) -> dict[str, list[str]]:
+        """Which of some words a pretrained tokenizer makes the unknown token of, or leaves characters out of.
+
+        Returns:
+            For each of them the characters to blame; the word itself if it has none that is in no token.
+        """
+        if self.takes_any:
+            return {}
+        words, unknown = list(words), self._spelling.unknown
+        if unknown is None:
+            return {word: blamed for word in words if (blamed := self._blamed(word))}
+        encoded = zip(words, self.encode_arrays(words), strict=True)
+        return {word: self._blamed(word) or [word] for word, ids in encoded if unknown in ids}
+
+    def _blamed(self, word: str) -> list[str]:
+        """The characters of a word that are in no token."""
+        strange = self._spelled(word) - self._spelling.alphabet
+        return (sorted(c for c in set(word) if self._spelled(c) & strange) or sorted(strange)) if strange else []
+
+    def _spelled(self, text: str) -> set[str]:
+        """The characters that tokens are to be found for, but blanks."""
+        normalizer, cutter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
+        text = normalizer.normalize_str(text) if normalizer is not None else text
+        pieces = [piece for piece, _ in cutter.pre_tokenize_str(text)] if cutter is not None else [text]
+        return set().union(*pieces) - {" ", "▁", _LETTERS[ord(" ")]}
+
+    def refuse_unknown(self, texts: Iterable[str]) -> None:
+        """Raise `UnknownCharacters` if some of the texts would be lost in tokens of a pretrained tokenizer."""
+        found = self.unknown_words({word for text in texts for word in words_of(text)})
+        if found:
+            raise UnknownCharacters(
+                f"{not_known(sorted({one for blamed in found.values() for one in blamed}))}; take them out of the "
+                "text, or make a new model with bytes, bpe or another byte-level tokenizer, which take any text"
+            )
+
+    @cached_property
+    def _spelling(self) -> _Spelling:
+        return _Spelling.of(json.loads(self._tokenizer.to_str()))
 
     @cached_property
     def _id_of_code(self) -> np.ndarray:
@@ -350,9 +400,53 @@ def not_known(characters: Sequence[str]) -> str:
     >>> not_known(["+", "é"])
     "2 character(s) that the tokenizer does not know: '+' (U+002B), 'é' (U+00E9)"
     """
-    shown = ", ".join(f"{one!r} (U+{ord(one):04X})" for one in characters[:_NAMED])
+    shown = ", ".join(map(with_code_point, characters[:_NAMED]))
     more = ", ..." if len(characters) > _NAMED else ""
-    return f"{len(characters)} character(s) that the tokenizer does not know: {shown}{more}"
+    what = "character(s)" if all(len(one) == 1 for one in characters) else "character(s) or word(s)"
+    return f"{len(characters)} {what} that the tokenizer does not know: {shown}{more}"
+
+
+def words_of(text: str) -> list[str]:
+    """What stands between blanks; other white space may be unknown to a tokenizer."""
+    return text.split(" ")
+
+
+def with_code_point(character: str) -> str:
+    """A character with its code point; a word as it is."""
+    return f"{character!r} (U+{ord(character):04X})" if len(character) == 1 else repr(character)
+
+
+@dataclass(frozen=True)
+class _Spelling:
+    """What the tokens of a tokenizer of Hugging Face are made of.
+
+    Attributes:
+        takes_any: whether there is no text that it does not know.
+        unknown: the id of the unknown token; without one, what is not known is left out.
+        alphabet: the characters that there are tokens for.
+    """
+
+    takes_any: bool
+    unknown: int | None
+    alphabet: frozenset[str]
+
+    @classmethod
+    def of(cls, stored: dict[str, Any]) -> _Spelling:
+        """From what is in tokenizer.json."""
+        model = stored["model"]
+        vocab = [token for token, _ in model["vocab"]] if model["type"] == "Unigram" else model["vocab"]
+        unknown = model.get("unk_id") if model["type"] == "Unigram" else model["vocab"].get(model.get("unk_token"))
+        special = {token["content"] for token in stored["added_tokens"] if token["special"]}
+        plain = {*vocab, *(token["content"] for token in stored["added_tokens"])} - special
+        before, behind = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
+        parts = [token.removeprefix(before).removesuffix(behind) for token in plain]
+        if model["type"] == "BPE":  # where larger tokens are made of the smallest
+            parts = [part for part in parts if len(part) == 1]
+        alphabet = frozenset().union(*parts)
+        byte_level = '"ByteLevel"' in json.dumps([stored["pre_tokenizer"], stored["normalizer"]])
+        every_byte = byte_level and alphabet >= set(_LETTERS)
+        falls_back = model.get("byte_fallback") and {f"<0x{byte:02X}>" for byte in range(256)} <= set(vocab)
+        return cls(bool(every_byte or falls_back), unknown, alphabet)
 
 
 # Making them ----------------------------------------------------------------------------------------------------------
@@ -411,6 +505,17 @@ def _watched(texts: Iterable[str], progress: Callable[[], object] | None) -> Ite
 
 
 # Small things ---------------------------------------------------------------------------------------------------------
+
+
+def _hub_answers() -> bool:
+    """Whether the Hugging Face hub can be reached; asked once, as its library goes on for a minute."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_ASKED)
+    except Exception:  # of any kind; also if it is told to stay offline
+        return False
+    return True
 
 
 def _chat(settings: dict[str, Any]) -> dict[str, str]:

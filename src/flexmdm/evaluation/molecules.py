@@ -4,7 +4,7 @@ It needs RDKit. Strings are SMILES; two of them are the same molecule if their c
 
 >>> _ = __import__("pytest").importorskip("rdkit")
 >>> score = judge(["CCO", "OCC", "c1ccccc1", "C1CC", ""], training=canonical_set(["CCO"]))
->>> score.valid.value, round(score.unique.value, 2), score.novel.value  # 3 of 5, 2 of 3, 1 of 2
+>>> score.valid.value, round(score.unique, 2), score.novel.value  # 3 of 5, 2 of 3, 1 of 2
 (0.6, 0.67, 0.5)
 """
 
@@ -23,7 +23,7 @@ from flexmdm.evaluation.intervals import Interval, wilson
 
 @dataclass(frozen=True)
 class MoleculeScore:
-    """What generated strings are worth as molecules: shares with 95% Wilson intervals.
+    """What generated strings are worth as molecules: shares, with 95% Wilson intervals where strings count one by one.
 
     Attributes:
         num: strings there were.
@@ -34,7 +34,7 @@ class MoleculeScore:
 
     num: int
     valid: Interval
-    unique: Interval
+    unique: float
     novel: Interval
 
 
@@ -50,7 +50,7 @@ def judge(smiles: Sequence[str], training: AbstractSet[str]) -> MoleculeScore:
     return MoleculeScore(
         num=len(smiles),
         valid=_share(len(found), len(smiles)),
-        unique=_share(len(different), len(found)),
+        unique=len(different) / len(found) if found else math.nan,
         novel=_share(len(different - training), len(different)),
     )
 

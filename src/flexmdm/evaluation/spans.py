@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flexmdm.evaluation.intervals import Interval, mean, wilson
+from flexmdm.evaluation.intervals import Interval, mean, paired, wilson
 
 
 class SpanScores(NamedTuple):
@@ -34,14 +34,13 @@ def span_scores(truth: Sequence[Any], fillings: Sequence[Any]) -> SpanScores:
 
 
 def span_differences(truth: Sequence[Any], first: Sequence[Any], second: Sequence[Any], seed: int = 0) -> SpanScores:
-    """How much better ``first`` is than ``second`` on the same spans, with intervals by resampling the spans.
+    """How much better ``first`` is than ``second`` on the same spans; intervals by score, or by resampling the spans.
 
     >>> span_differences(["a", "b", "c"], ["a", "b", "c"], ["a", "b", "d"]).exact.value
     0.3333333333333333
     """
-    ours, theirs = _of_each(truth, first), _of_each(truth, second)
-    same, near = (mean(mine - other, seed) for mine, other in zip(ours, theirs, strict=True))
-    return SpanScores(same, near)
+    (our_same, our_near), (their_same, their_near) = _of_each(truth, first), _of_each(truth, second)
+    return SpanScores(paired(our_same, their_same), mean(our_near - their_near, seed))
 
 
 def edit_similarity(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:

@@ -203,9 +203,11 @@ def _opening(title: str, scores: Sequence[TextScore]) -> str:
 def _table(scores: Sequence[TextScore]) -> str:
     with_perplexity = _have_perplexity(scores)
     about = (("perplexity", "of the reference model"), ("kept", "long enough")) if with_perplexity else ()
+    openings = any(not math.isnan(score.opening_entropy.value) for score in scores)
+    opening = (("entropy", "of the first 32 tokens"),) if openings else ()
     headings = (
         ("model, sampler", ""), ("texts", ""), *about, ("length W1", "tokens"), ("length KS", "0 to 1"),
-        ("entropy", "nats"), ("distinct", "1 / 2 / 3"), ("evaluations", "per text"), ("seconds", "per text"),
+        ("entropy", "nats"), *opening, ("distinct", "1 / 2 / 3"), ("evaluations", "per text"), ("seconds", "per text"),
     )  # fmt: skip
     head = "".join(f'<th scope="col">{name}<span>{unit}</span></th>' for name, unit in headings)
     rows = "".join(
@@ -213,17 +215,19 @@ def _table(scores: Sequence[TextScore]) -> str:
         f"<td>{s.num:,}</td>"
         + (f"{_cell(s.generative_perplexity)}<td>{_percent(s.kept)}</td>" if with_perplexity else "")
         + f"{_cell(s.length_w1)}{_cell(s.length_ks)}{_cell(s.entropy)}"
-        f"<td>{' / '.join(_percent(share) for share in (s.distinct_1, s.distinct_2, s.distinct_3))}</td>"
+        + (_cell(s.opening_entropy) if openings else "")
+        + f"<td>{' / '.join(_percent(share) for share in (s.distinct_1, s.distinct_2, s.distinct_3))}</td>"
         f"<td>{_number(s.evaluations)}</td><td>{_number(s.seconds)}</td></tr>"
         for s in scores
     )
     fluency = """Perplexity: how surprising the texts are to a reference language model, over all tokens of the texts
 that are long enough to be scored (kept). It is low for fluent texts, and also for texts that repeat themselves; those
 have a low entropy. """
+    alike = ", and that of the first 32 tokens does not" if openings else ""
     return f"""<section id="scores"><h2>Scores</h2>
 <p>{fluency if with_perplexity else ""}W1 and KS: distances between the lengths of generated and held-out texts.
-Entropy: that of the tokens within a text. Distinct: different n-grams as a share of all, over all texts together. Below
-a value, its 95% interval.</p>
+Entropy: that of the tokens within a text; it grows with the length{alike}. Distinct: different n-grams as a share of
+all, over all texts together. Below a value, its 95% interval.</p>
 <div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></section>"""
 
 

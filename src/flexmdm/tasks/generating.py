@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from torch import Tensor
 
@@ -109,6 +109,12 @@ class Without:
         return replace(prediction, log_probs=prediction.log_probs.index_fill(1, never, -torch.inf).log_softmax(1))
 
 
+def bar_on_stderr(*columns: ProgressColumn) -> Bar:
+    """A bar on standard error that is gone when it is over; off a terminal it writes nothing, not even a line feed."""
+    console = Console(stderr=True)
+    return Bar(*columns, console=console, transient=True, disable=not console.is_interactive)
+
+
 @contextmanager
 def progress_bar(total: int, what: str = "writing") -> Generator[Callable[[int, Progress], None]]:
     """A bar on standard error, by the callback that moves it."""
@@ -118,7 +124,7 @@ def progress_bar(total: int, what: str = "writing") -> Generator[Callable[[int, 
         TextColumn("{task.percentage:3.0f}%"),
         TimeRemainingColumn(),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as progress:
+    with bar_on_stderr(*columns) as progress:
         bar = progress.add_task(what, total=total)
 
         def show(done: int, step: Progress) -> None:

@@ -111,6 +111,11 @@ class PreparedTask:
         return prepared
 
     @cached_property
+    def compared_on(self) -> str:
+        """Tells the sequences, held-out ones too, from others: only runs with the same can be compared."""
+        return f"{_digest(self.prepared.train)}-{_digest(self.prepared.validation)}"
+
+    @cached_property
     def text(self) -> TextTokenizer:
         """Between text and tokens."""
         return self._known_tokenizer or self.prepared.tokenizer

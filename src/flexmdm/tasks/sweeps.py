@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from flexmdm.evaluation.intervals import Interval, mean
+from flexmdm.evaluation.intervals import Interval, paired
 from flexmdm.evaluation.journal import Journal
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.generate import SAMPLERS, sampler_named
@@ -32,7 +33,7 @@ _PAPER: dict[str, dict[str, Any]] = {
     "adaptive": {"confidence": "top_prob", "window": (5.0, 64)},
     "low_confidence": {"block": 32},
 }
-_OF_SAMPLERS = ("confidence", "window", "spacing", "block")
+OF_SAMPLERS = ("confidence", "window", "spacing", "block")  # options that only some samplers have
 _SAMPLE = 1024
 
 
@@ -100,7 +101,9 @@ class Benchmark(Protocol):
     def name(self) -> str: ...
 
     @property
-    def title(self) -> str: ...
+    def title(self) -> str:
+        """See `title_of`."""
+        ...
 
     @property
     def measure(self) -> str:
@@ -170,7 +173,7 @@ class Point:
             "seconds": self.seconds,
             "refused": self.refused,
             "hit_max_length": self.hit_max_length,
-            "items": None if self.items is None else self.items.name,
+            "items": None if self.items is None else f"{self.items.parent.name}/{self.items.name}",
         }
 
 
@@ -202,7 +205,7 @@ def sweep(
     console = console or Console(stderr=True)
     num = len(benchmark.items) if num is None else min(num, len(benchmark.items))
     chosen = options_of(entrants, benchmark.samplers, options)
-    made_with = {"benchmark": benchmark.name, "problems": _digest(benchmark.items), "seed": seed}
+    made_with = {"benchmark": benchmark.name, "problems": _digest(benchmark), "seed": seed}
     points = []
     for entrant in entrants:
         for count in steps:
@@ -210,9 +213,13 @@ def sweep(
             Grid(count)  # says what is wrong with it
             file = None if folder is None else folder / _file_name(entrant.name, count)
             journal = Journal(file, {**made_with, "weights": entrant.weights, **settings})
-            _say(journal, f"{entrant.name}, {count} steps", num, console)
-            _complete(journal, benchmark, entrant, num, batch_size or BATCH, seed=seed, **settings)
-            points.append(_point(benchmark, entrant, journal, num, settings))
+            what = f"{entrant.name}, {count} steps"
+            _say(journal, what, num, console)
+            try:
+                _complete(journal, benchmark, entrant, num, batch_size or BATCH, seed=seed, **settings)
+                points.append(_point(benchmark, entrant, journal, num, settings))
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(_kept(journal, what, num, batch_size or BATCH)) from None
     return points
 
 
@@ -245,12 +252,12 @@ def options_of(
                 f"low_confidence is a sampler for MDM, and {entrant.name} is a FlexMDM: take spaced, adaptive or tau"
             )
         own = {f.name for f in fields(SAMPLERS[name])}
-        mine = {key: value for key, value in given.items() if key not in _OF_SAMPLERS or key in own}
+        mine = {key: value for key, value in given.items() if key not in OF_SAMPLERS or key in own}
         options: dict[str, Any] = {"sampler": name, "temperature": 0.0, **_PAPER.get(name, {}), **mine}
         decoding = Decoding(options["temperature"], options.get("top_k"), options.get("top_p"))
-        sampler_named(name, Grid(1), decoding, **{key: options[key] for key in _OF_SAMPLERS if key in options})
+        sampler_named(name, Grid(1), decoding, **{key: options[key] for key in OF_SAMPLERS if key in options})
         chosen[entrant.name] = options
-    unused = [key for key in given if key in _OF_SAMPLERS and not any(key in mine for mine in chosen.values())]
+    unused = [key for key in given if key in OF_SAMPLERS and not any(key in mine for mine in chosen.values())]
     if unused:
         names = " and ".join(sorted({mine["sampler"] for mine in chosen.values()}))
         raise ValueError(f"the sampler {names} has no {', '.join(unused)}; leave it out or take another --sampler")
@@ -308,7 +315,7 @@ def differences(points: Sequence[Point]) -> Iterator[tuple[Point, Point, Interva
     for point in points:
         base = next(other for other in points if other.steps == point.steps)
         if base is not point:
-            yield point, base, mean(np.array(point.right, float) - np.array(base.right, float))
+            yield point, base, paired(np.array(point.right), np.array(base.right))
 
 
 # Generating -----------------------------------------------------------------------------------------------------------
@@ -318,7 +325,9 @@ def _file_name(run: str, steps: int) -> str:
     return re.sub(r"[^\w.-]+", "_", run) + f"-{steps}.jsonl"
 
 
-def _digest(items: Sequence[Any]) -> str:
+def _digest(benchmark: Benchmark) -> str:
+    """Tells the items, and what is written down about them, such as the right answer, from others."""
+    items = [[item, benchmark.line(number, "")] for number, item in enumerate(benchmark.items)]
     return hashlib.sha256(json.dumps(items).encode()).hexdigest()[:16]
 
 
@@ -328,6 +337,15 @@ def _say(journal: Journal, what: str, num: int, console: Console) -> None:
         console.print(f"{what}: begun anew, as these have changed: {', '.join(journal.changed)}", highlight=False)
     elif there:
         console.print(f"{what}: {there:,} of {num:,} were there already", highlight=False)
+
+
+def _kept(journal: Journal, what: str, num: int, batch_size: int) -> str:
+    """What is left of an interrupted sweep."""
+    if journal.file is None:
+        return "nothing is kept without --json"
+    there = min(len(journal.lines), num)
+    when = "" if there else f" ({batch_size:,} are written down at a time: --batch-size)"
+    return f"{what}: {there:,} of {num:,} items are kept in {journal.file.parent}{when}; the same command goes on"
 
 
 def _complete(
@@ -389,11 +407,27 @@ def _point(benchmark: Benchmark, entrant: Entrant, journal: Journal, num: int, o
 # Showing --------------------------------------------------------------------------------------------------------------
 
 
+def title_of(benchmark: str, split: str, num: int, official: Mapping[str, int], file: Path | None) -> str:
+    """What items are called: by their benchmark only if there are as many as it has, else by the file they are from.
+
+    >>> title_of("GSM8K", "test", 1319, {"test": 1319}, Path("gsm8k/test.jsonl"))
+    'GSM8K, test'
+    >>> title_of("GSM8K", "test", 200, {"test": 1319}, Path("sums/test.jsonl"))
+    'sums/test.jsonl (in the form of GSM8K)'
+    """
+    if official.get(split) == num:
+        return f"{benchmark}, {split}"
+    place = "items" if file is None else "/".join(file.resolve().parts[-2:])
+    return f"{place} (in the form of {benchmark})"
+
+
 def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
     """One row per point."""
     refused = any(point.refused for point in points)
-    table = Table(title=f"{benchmark.title}: {points[0].num:,} items", title_justify="left", title_style="bold")
-    for heading in ("run", "model", "sampler", benchmark.measure, *(["refused"] if refused else []), "evals", "s"):
+    counted = [*(["refused"] if refused else []), *(["no answer"] if "unanswered" in points[0].figures else [])]
+    title = escape(f"{benchmark.title}: {points[0].num:,} items")
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for heading in ("run", "model", "sampler", benchmark.measure, *counted, "evals", "s"):
         table.add_column(heading, justify="left" if heading in ("run", "model", "sampler") else "right")
     for point in points:
         sampler, temperature = f"{point.options['sampler']} {point.steps}", point.options["temperature"]
@@ -402,13 +436,15 @@ def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
             point.model,
             sampler + (f" T={temperature:g}" if temperature else ""),
             f"{point.share.value:.1%} ({100 * point.share.low:.1f} - {100 * point.share.high:.1f})",
-            *([str(point.refused)] if refused else []),
+            *(str(point.refused if heading == "refused" else point.figures["unanswered"]) for heading in counted),
             f"{point.evaluations:.0f}",
             f"{point.seconds:.2f}",
         )
     table.caption = f"{benchmark.measure} with its 95% interval; evaluations of the network and seconds per item"
     if refused:
         table.caption += "; refused: the model cannot take these items, and they count as wrong"
+    if "no answer" in counted:
+        table.caption += "; no answer: texts without one, which count as wrong"
     table.caption_justify = "left"
     return table
 

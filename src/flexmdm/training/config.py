@@ -54,8 +54,17 @@ class Network:
             raise ValueError(f"network.base_dtype must be float32, bfloat16 or 4-bit, got {self.base_dtype!r}")
         if self.base_dtype == "4-bit" and not self.lora_rank:
             raise ValueError("weights in 4 bits cannot be trained, only adapters on them: give a rank (--lora-rank)")
-        if (self.lora_rank or 0) < 0 or not 0 <= self.lora_dropout < 1 or self.groups < 1:
-            raise ValueError("network.lora_rank must not be negative, groups at least 1, lora_dropout in [0, 1)")
+        if (self.lora_rank or 0) < 0:
+            raise ValueError(f"network.lora_rank (--lora-rank) must not be negative, got {self.lora_rank}")
+        if self.groups < 1:
+            raise ValueError(f"network.groups (--groups) must be at least 1, got {self.groups}")
+        if not 0 <= self.lora_dropout < 1:
+            raise ValueError(f"network.lora_dropout must lie in [0, 1), got {self.lora_dropout}")
+        if self.base is None and (self.heads < 1 or self.hidden % (2 * self.heads)):  # pairs of numbers are rotated
+            raise ValueError(
+                f"network.hidden (--hidden) must be a multiple of twice network.heads (--heads), got {self.hidden} and "
+                f"{self.heads}"
+            )
 
     @property
     def lora(self) -> dict[str, Any] | None:
@@ -124,10 +133,16 @@ class Recipe:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"recipe.{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        if not 0 <= self.ema < 1 or not 0 < self.beta2 < 1:
-            raise ValueError(f"recipe.ema and recipe.beta2 are decays below 1, got {self.ema} and {self.beta2}")
-        if self.learning_rate <= 0 or self.clip <= 0 or self.warmup < 0:
-            raise ValueError("recipe.learning_rate and recipe.clip must be positive, recipe.warmup not negative")
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"recipe.ema is a decay in [0, 1), got {self.ema}")
+        if not 0 < self.beta2 < 1:
+            raise ValueError(f"recipe.beta2 is a decay between 0 and 1, got {self.beta2}")
+        if self.learning_rate <= 0:
+            raise ValueError(f"recipe.learning_rate (--learning-rate) must be positive, got {self.learning_rate}")
+        if self.clip <= 0:
+            raise ValueError(f"recipe.clip must be positive, got {self.clip}")
+        if self.warmup < 0:
+            raise ValueError(f"recipe.warmup must not be negative, got {self.warmup}")
         if self.shard and self.optimizer != "adamw":
             raise ValueError("recipe.shard needs the optimizer adamw: muon looks at whole matrices")
         if not 0 <= self.seed < 2**32:

@@ -56,13 +56,14 @@ class LiveProgress(TrainerCallback):
             self.last_line = time.monotonic()
             done = state.global_step - self.first
             left = (time.monotonic() - self.began) / max(done, 1) * (state.max_steps - state.global_step)
-            self.console.print(
-                f"{self.title} {state.global_step}/{state.max_steps}  {figures}  {left / 60:.0f} min left"
-            )
+            soon = f"{left:.0f} s" if left < 60 else f"{left / 60:.0f} min"
+            self.console.print(f"{self.title} {state.global_step}/{state.max_steps}  {figures}  {soon} left")
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
         terms = f" (unmasking {metrics['eval_unmasking']:.3f}, insertion {metrics['eval_insertion']:.3f})"
         bits = {words: (metrics[n], metrics[f"{n}_standard_error"]) for n, words in _BITS.items() if n in metrics}
+        if len(set(bits.values())) < len(bits):  # tokens are characters
+            del bits["bits per token"]
         self.bar.console.print(
             f"{self.title} step {state.global_step}: held-out loss {metrics['eval_loss']:.3f}"
             + (terms if metrics["eval_insertion"] else "")  # MDM has no insertions

@@ -100,11 +100,19 @@ def _from_base(network: Network, task: Any, common: dict[str, Any]) -> FlexMDMMo
         options["device_map"] = {"": torch.cuda.current_device()}
     model = retrofit(base, groups=network.groups, lora=network.lora, **options, **common)
     if task.vocab_size > model.config.vocab_size:
-        raise ValueError(
-            f"the task has {task.vocab_size:,} tokens and {base} knows {model.config.vocab_size:,}: use the tokenizer "
-            f"that belongs to it (--tokenizer {base}); an mdm also needs a pad_id of its own"
-        )
+        raise ValueError(_too_many_tokens(task, str(base), model.config.vocab_size))
     return model
+
+
+def _too_many_tokens(task: Any, base: str, known: int) -> str:
+    problem = f"the task has {task.vocab_size:,} tokens and {base} knows {known:,}: "
+    if task.text.size > known:
+        return problem + f"use the tokenizer that belongs to it (--tokenizer {base})"
+    return problem + (
+        f"{task.vocab_size - task.text.size} that stand behind those of the tokenizer (PAD, or what separates parts) "
+        "have no row in its table; take a base with rows to spare, as LLaDA has, or for PAD a token that is there "
+        "(pad_id in [task])"
+    )
 
 
 def _expected_gap(task: Any, interpolant: FlexMDMInterpolant) -> float:
@@ -416,9 +424,11 @@ def _describe(config: RunConfig, task: Any, model: FlexMDMModel, console: Consol
             f"starting from {escape(config.network.base)}{adapters}: {trained / 1e6:.2f}M weights are trained",
             highlight=False,
         )
+    embeddings = f"{count['input_embedding'] / 1e6:.2f}"
     console.print(
-        f"{config.task['model']} on {config.task['name']}: {count['total'] / 1e6:.2f}M parameters "
-        f"({count['input_embedding'] / 1e6:.2f}M of them input embeddings), {len(task.train):,} training and "
+        f"{config.task['model']} on {config.task['name']}: {count['total'] / 1e6:.2f}M parameters"
+        + (f" ({embeddings}M of them input embeddings)" if float(embeddings) else "")
+        + f", {len(task.train):,} training and "
         f"{len(task.validation):,} held-out sequences, {recipe.steps:,} steps of {recipe.sequences} sequences"
         + (f" on {recipe.processes} processes" if recipe.processes > 1 else "")
         + (", each with its share of the weights" if recipe.shard and recipe.processes > 1 else "")

@@ -44,6 +44,7 @@ def entrant(monkeypatch):
 
 def test_samples_and_verdicts_are_written_and_nothing_is_done_twice(entrant, folder, tmp_path):
     benchmark = HumanEvalInfill.read(folder, workers=1)
+    assert benchmark.title.endswith("/HumanEval-SingleLineInfilling.jsonl.gz (in the form of HumanEval-infilling)")
     (few,) = sweep(benchmark, [entrant], [4], 2, tmp_path / "items")
     assert few.right == [True, False] and few.share.value == 0.5 and few.figures["sandbox"]
     results = tmp_path / "items" / "mine-4.results.jsonl"

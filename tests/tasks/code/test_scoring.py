@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -92,3 +93,11 @@ def test_unknown_tasks_and_no_samples_are_errors(problems):
         score(problems, [Sample("X", "")])
     with pytest.raises(ValueError, match="nothing to score"):
         score(problems, [])
+
+
+def test_verdicts_of_other_tests_are_not_taken_over(problems, tmp_path):
+    results, samples = tmp_path / "results.jsonl", canonical(problems)
+    assert score(problems, samples, results=results, workers=1).pass_at[1].value == 1
+    harder = {name: replace(problem, test="def check(f):\n    assert False") for name, problem in problems.items()}
+    assert score(harder, samples, results=results, workers=1).pass_at[1].value == 0
+    assert len(results.read_text().splitlines()) == len(samples)

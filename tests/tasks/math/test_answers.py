@@ -33,6 +33,16 @@ ANSWERS = [
     ("#### 18\n\nQuestion: Tom has 5 apples.\nAnswer: 5 + 2 = 7\n#### 7", "18"),
     ("#### 18\n#### 19", "18"),  # the first, as the official scorer does
     ("####\n\n42", "42"),
+    ("#### 18 = 9 * 2", "18"),  # the result may stand first
+    ("#### 12 (x = 3)", "12"),
+    ("#### 40 hours/week = 8*5", "40"),
+    ("The answer is 72 = 48 + 24.", "72"),
+    ("The answer is 12 (since 4 = 12/3).", "12"),
+    ("The answer is (5 + 3 = 8) 8.", "8"),
+    ("#### \uff17\uff12", "72"),  # full-width digits
+    ("#### \u20135", "-5"),  # an en dash
+    ("The answer is \u20135.", "-5"),
+    ("#### Rs. 1,50,000", "150000"),  # lakh
     ("#### Step 1: add\n5 + 6 = 11\n#### 11", "11"),
     ("#### 1. Add the apples\n5 + 6 = 11\n#### 2. Subtract\n11 - 4 = 7\nThe answer is 7.", "7"),
     # LaTeX
@@ -114,7 +124,8 @@ def test_the_canonical_form_is_its_own_answer(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["{" * 9_999, r"\boxed{" * 999, "1," * 9_999, "answer is " * 999, "#### " + "-" * 9_999]
+    "text",
+    ["{" * 9_999, r"\boxed{" * 999, "1," * 9_999, "answer is " * 999, "#### " + "-" * 9_999, "a" + "\n" * 19_999 + "b"],
 )
 def test_a_long_and_odd_text_takes_no_time(text):
     extract_answer(text)

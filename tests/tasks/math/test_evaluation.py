@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -39,10 +40,19 @@ def make_run(file):
 
 def test_a_benchmark_is_read_from_the_official_folder_or_any_file(file):
     official, own = GSM8K.read(file.parent), GSM8K.read(file)
-    assert (len(official.items), official.title) == (12, "GSM8K, test")
-    assert (len(own.items), own.title, own.items[1]) == (48, "sums.jsonl", "0+7")
+    assert len(official.items) == 12 and official.file == file.with_name("test.jsonl")
+    assert (len(own.items), own.items[1]) == (48, "0+7")
+    assert own.title == f"{file.parent.name}/sums.jsonl (in the form of GSM8K)"
     with pytest.raises(FileNotFoundError, match="has no valid.jsonl or valid.jsonl.gz"):
         GSM8K.read(file.parent, "valid")
+
+
+@pytest.mark.parametrize("num", [1318, 1319])
+def test_only_as_many_problems_as_gsm8k_has_are_called_so(num, tmp_path, monkeypatch):
+    (tmp_path / "test.jsonl").write_text((json.dumps(ROWS[0]) + "\n") * num)
+    monkeypatch.chdir(tmp_path)
+    expected = "GSM8K, test" if num == 1319 else f"{tmp_path.name}/test.jsonl (in the form of GSM8K)"
+    assert GSM8K.read(Path()).title == expected
 
 
 def test_lines_hold_the_generation_and_its_worth(file):

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from flexmdm.tasks.math import WordProblem, prompt_for, read_problems, without_annotations
+from flexmdm.tasks.math import WordProblem, read_problems
 
 ROWS = [
     {"question": "How many clips?", "answer": "48/2 = <<48/2=24>>24 in May.\n48+24 = <<48+24=72>>72.\n#### 72"},
@@ -24,17 +24,6 @@ def test_official_files_are_read_from_their_folder(tmp_path, name):
         problems = read_problems(place, "test")
         assert [problem.final for problem in problems] == ["72", "2000"]
         assert problems[0] == WordProblem(**ROWS[0])
-
-
-def test_annotations_are_kept_or_stripped():
-    problem = WordProblem(**ROWS[0])
-    assert "<<" in problem.answer
-    assert problem.worked == without_annotations(problem.answer) == "48/2 = 24 in May.\n48+24 = 72.\n#### 72"
-    assert without_annotations("a << b >> c << d") == "a  c << d"
-
-
-def test_the_prompt_ends_where_the_answer_begins():
-    assert prompt_for(" How many? \n") == "Question: How many?\nAnswer: "
 
 
 def test_errors_say_where(tmp_path):

@@ -178,6 +178,7 @@ def test_other_files_can_be_held_out(make_task, tmp_path):
     ("settings", "message"),
     [
         ({"pad_id": -1}, "pad_id is a token"),
+        ({"remove": "("}, "what to remove is a regular expression"),
         ({"format": "chatty"}, "a format is plain, chat"),
         ({"model": "ar"}, "flexmdm or mdm"),
         ({"prompt_field": "q"}, "no field 'q', only 'question', 'answer'"),

@@ -81,10 +81,64 @@ def test_the_same_seed_gives_the_same_text_alone_and_in_a_batch(make_pipeline):
 def test_the_space_before_a_gap_is_there_once(make_pipeline):
     pipeline = make_pipeline("bpe")
     decode, encode = pipeline.task.text.decode, pipeline.task.text.encode
-    with_space = pipeline._decode(["The ", " sat"], [encode([" cat"])[0]])
-    without = pipeline._decode(["The ", " sat"], [encode(["cat"])[0]])
+    given = pipeline._encode(["The ", " sat"])
+    with_space = pipeline._decode(["The ", " sat"], given, encode([" cat"]))
+    without = pipeline._decode(["The ", " sat"], given, encode(["cat"]))
     assert with_space == without == ("cat",)
     assert decode(pipeline._encode(["The ", " sat"])[0]) == "The"
+
+
+@pytest.fixture
+def published(lines, tmp_path):
+    """Tokenizers as others publish them, where a token that begins a word implies a blank."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    def make(kind):
+        wanted = {"vocab_size": 160, "special_tokens": ["[UNK]"], "show_progress": False}
+        if kind == "word pieces":
+            tokenizer, trainer = Tokenizer(models.WordPiece(unk_token="[UNK]")), trainers.WordPieceTrainer(**wanted)
+            tokenizer.normalizer = normalizers.Lowercase()
+            tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+        else:
+            tokenizer, trainer = Tokenizer(models.Unigram()), trainers.UnigramTrainer(unk_token="[UNK]", **wanted)
+            tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+        tokenizer.train([str(lines)], trainer)
+        (tmp_path / kind).mkdir()
+        tokenizer.save(str(tmp_path / kind / "tokenizer.json"))
+        return str(tmp_path / kind)
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["word pieces", "unigram"])
+def test_words_of_a_published_tokenizer_do_not_run_together(make_pipeline, published, kind):
+    pipeline = make_pipeline(published(kind))
+
+    def filled(pieces, *gaps):
+        found = pipeline._decode(pieces, pipeline._encode(pieces), pipeline.task.text.encode(gaps))
+        return "".join(piece + gap for piece, gap in zip(pieces, [*found, ""], strict=True))
+
+    assert filled(["one two", ""], "three four") == "one two three four"
+    assert filled(["one two ", ""], "three") == filled(["one two", ""], "three") == "one two three"
+    assert filled(["The ", " sat on the ", "."], "dog", "mat")[:19] == "The dog sat on the "
+    assert filled(["One", "three"], "two") == "One two three"
+    if kind == "word pieces":  # white space has no tokens
+        assert filled(["One", " ", "four"], "two", "three") == "One two three four"
+        assert filled(["One", " ", "two"], "", "") == "One two"
+        assert filled(["One\n", "\nthree"], "two") == "One\ntwo\nthree"
+    assert filled(["", "two"], "one") == "one two"
+    assert filled(["", "two"], "") == "two"
+
+
+@pytest.mark.parametrize("kind", ["word pieces", "unigram"])
+def test_a_published_tokenizer_shows_what_the_model_saw_around_what_was_given(make_pipeline, published, kind):
+    pipeline = make_pipeline(published(kind))
+    tokenizer, rng = pipeline.task.text, random.Random(0)
+    words = "The cat sat on a mat one two three the end of day said dog".split()
+    texts = [[" ".join(rng.choices(words, k=rng.randint(1, 3))) for _ in range(rng.randint(2, 4))] for _ in range(12)]
+    for pieces, answer in zip(texts, pipeline.fill(texts, steps=4, seed=1), strict=True):
+        assert answer.text == "".join(p + g for p, g in zip(pieces, [*answer.gaps, ""], strict=True))
+        assert answer.text.lower() == tokenizer.decode(answer.tokens).lower()
 
 
 def test_an_mdm_completes_and_fills_gaps_of_known_length(make_pipeline):
@@ -128,6 +182,15 @@ def test_a_bad_request_does_not_wait_for_heavy_libraries():
 def test_unknown_characters_are_named(make_pipeline):
     with pytest.raises(ValueError, match="§"):
         make_pipeline().infill("§ ___")
+
+
+@pytest.mark.parametrize("kind", ["word pieces", "unigram"])
+def test_unknown_characters_of_a_published_tokenizer_are_named_too(make_pipeline, published, kind):
+    pipeline = make_pipeline(published(kind))
+    with pytest.raises(ValueError, match=r"1 character\(s\) that the tokenizer does not know: '§' \(U\+00A7\); take"):
+        pipeline.infill("The c§t ___")
+    with pytest.raises(ValueError, match="'§'"):
+        pipeline.complete("The §")
 
 
 def test_fillings_are_found_even_if_they_repeat_what_is_given():

@@ -1,4 +1,4 @@
-"""The text task: corpora in equal parts."""
+"""The text task: corpora in equal parts, and which runs can be compared."""
 
 import pytest
 import torch
@@ -28,3 +28,16 @@ def test_balanced_corpora_need_one_tokenizer(tmp_path):
     task = TextTask((str(tmp_path / "a.txt"), str(tmp_path / "b.txt")), balanced=True)
     with pytest.raises(ValueError, match="one tokenizer for all"):
         task.settled()
+
+
+def test_runs_with_other_held_out_data_are_told_apart(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLEXMDM_CACHE", str(tmp_path / "cache"))
+    for name, text in (("train", "ab\nba\n"), ("one", "a\n"), ("other", "b\n")):
+        (tmp_path / f"{name}.txt").write_text(text * 20)
+    tasks = [
+        TextTask(
+            (str(tmp_path / "train.txt"),), model, tokenizer="bytes", held_out_data=(str(tmp_path / name),)
+        ).settled()
+        for model, name in (("flexmdm", "one.txt"), ("mdm", "one.txt"), ("mdm", "other.txt"))
+    ]
+    assert tasks[0].compared_on == tasks[1].compared_on != tasks[2].compared_on

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -52,10 +54,36 @@ def test_a_prefix_is_fixed_and_only_the_end_is_open(sequences, seed):
 def test_spans_have_one_to_five_gaps_between_fixed_pieces(sequences, seed):
     template = draw(sequences, ONLY["spans"], seed=seed)
     for roles, gaps in zip(template.roles.tolist(), template.open_gaps.tolist(), strict=True):
-        if not any(gaps):
-            assert set(roles) <= {Role.PRESENT}
-        else:
-            assert 1 <= sum(gaps) <= MOST_GAPS and Role.PRESENT not in roles
+        assert sum(gaps) <= MOST_GAPS and (any(gaps) or Role.FREE not in roles)
+
+
+@given(batches, st.integers(0, 1000))
+@settings(max_examples=100, deadline=None)
+def test_masks_that_are_there_from_the_start_are_where_a_prompt_with_a_minimum_has_them(sequences, seed):
+    """Ahead of the free tokens of their gap, and a gap without any more is open behind them or closed."""
+    template = draw(sequences, ONLY["spans"], seed=seed)
+    for roles in template.roles.tolist():
+        for one, following in itertools.pairwise(roles):
+            assert (one, following) != (Role.FREE, Role.PRESENT)
+
+
+def test_a_gap_with_a_least_number_has_the_ordinary_conditional_law():
+    """Words a b^n c, n from 0 to 8 equally likely, a and c given: where a mask stands before the open gap, n is uniform
+    from 1 to 8, to 5 standard deviations of a share of 1/8. Where n is known to be 1, the gap is closed."""
+    words = [[1, *[2] * n, 3] for n in range(9)]
+    template = draw(words * 40_000, ONLY["spans"])
+    roles, gaps = template.roles, template.open_gaps
+    fixed, present = (roles.count(roles.values == role) for role in (Role.FIXED, Role.PRESENT))
+    at_ends = (roles.values[roles.offsets[:-1]] == Role.FIXED) & (roles.values[roles.offsets[1:] - 1] == Role.FIXED)
+    shown = at_ends & (fixed == 2) & (present == 1)
+    opened = gaps.count(gaps.values)
+    behind = gaps.values[torch.where(shown, gaps.offsets[:-1] + 2, 0)]
+    one = shown & (opened == 1) & behind
+    found = int(one.sum())
+    law = torch.bincount(roles.lengths[one] - 2, minlength=9).double() / found
+    assert found > 400 and float(law[0]) == 0
+    assert float((law[1:] - 1 / 8).abs().max()) < 5 * (1 / 8 * 7 / 8 / found) ** 0.5
+    assert set(roles.lengths[shown & (opened == 0)].tolist()) == {3}
 
 
 @pytest.mark.parametrize("kind", ["prefix", "spans"])
@@ -67,8 +95,8 @@ def test_what_is_fixed_does_not_depend_on_the_length(kind):
     for length in (6, 12):
         template = draw([[0] * length] * count, ONLY[kind], first=length * count)
         roles, opened = template.roles, template.open_gaps.count(template.open_gaps.values)
-        fixed = roles.count(roles.values == Role.FIXED)
-        shown = (opened == 1) & (fixed <= 5)
+        fixed, present = (roles.count(roles.values == role) for role in (Role.FIXED, Role.PRESENT))
+        shown = (opened == 1) & (fixed <= 5) & (present == 0)
         laws.append(torch.bincount(fixed[shown], minlength=6).double() / count)
     assert float((laws[0] - laws[1]).abs().max()) < 0.018
 

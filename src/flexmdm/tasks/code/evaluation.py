@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from flexmdm.evaluation.sandbox import Sandbox
-from flexmdm.tasks.code.problems import Problem, Sample, read_problems
+from flexmdm.tasks.code.problems import SIZES, Problem, Sample, file_of, read_problems
 from flexmdm.tasks.code.scoring import CodeScore, score
-from flexmdm.tasks.sweeps import Entrant, Scored, fingerprint
+from flexmdm.tasks.generating import bar_on_stderr
+from flexmdm.tasks.sweeps import Entrant, Scored, fingerprint, title_of
 
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
@@ -30,6 +30,7 @@ class HumanEvalInfill:
         problems: by task id.
         split: which of the official ones they are.
         workers: programs that run at a time; by default one for each core.
+        file: where they are from.
 
     >>> problem = Problem("test/0", "def one():\\n", "1", "    return ", "def check(f):\\n    assert f() == 1", "one")
     >>> benchmark = HumanEvalInfill({"test/0": problem}, workers=1)
@@ -40,17 +41,18 @@ class HumanEvalInfill:
     problems: Mapping[str, Problem]
     split: str = "single-line"
     workers: int | None = None
+    file: Path | None = None
     name: str = "humaneval-infill"
     measure: str = "pass@1"
 
     @classmethod
     def read(cls, data: Path, split: str = "single-line", workers: int | None = None) -> Self:
         """From the official folder, or one file."""
-        return cls(read_problems(data, split), split, workers)
+        return cls(read_problems(data, split), split, workers, file_of(Path(data), split))
 
     @property
     def title(self) -> str:
-        return f"HumanEval-infilling, {self.split}"
+        return title_of("HumanEval-infilling", self.split, len(self.problems), SIZES, self.file)
 
     @property
     def samplers(self) -> Mapping[str, str]:
@@ -85,7 +87,7 @@ def score_with_bar(
 ) -> CodeScore:
     """`score` with a progress bar on standard error."""
     columns = (TextColumn("running tests"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with bar_on_stderr(*columns) as progress:
         bar = progress.add_task("", total=len(samples))
         return score(
             problems,

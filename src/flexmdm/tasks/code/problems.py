@@ -16,6 +16,9 @@ SPLITS = {
 }
 """The official names of the benchmarks, and their files (.jsonl.gz or .jsonl)."""
 
+SIZES = {"single-line": 1033, "multi-line": 5815, "random-span": 1640, "random-span-light": 164}
+"""How many problems they have."""
+
 _ENDINGS = (".jsonl.gz", ".jsonl")
 
 
@@ -69,13 +72,13 @@ def read_problems(place: Path, split: str = "single-line") -> dict[str, Problem]
     """
     fields = list(Problem.__dataclass_fields__)
     problems: dict[str, Problem] = {}
-    for where, record in records(_file(Path(place), split), fields):
+    for where, record in records(file_of(Path(place), split), fields):
         problem = Problem(**{field: record[field] for field in fields})
         if problem.task_id in problems:
             raise ValueError(f"{where}: the task {problem.task_id!r} stands twice in the file")
         problems[problem.task_id] = problem
     if not problems:
-        raise ValueError(f"there are no problems in {_file(Path(place), split)}")
+        raise ValueError(f"there are no problems in {file_of(Path(place), split)}")
     return problems
 
 
@@ -102,7 +105,8 @@ def read_samples(file: Path, problems: dict[str, Problem]) -> list[Sample]:
     return samples
 
 
-def _file(place: Path, split: str) -> Path:
+def file_of(place: Path, split: str = "single-line") -> Path:
+    """Where the problems of a split are, see `read_problems`."""
     if split not in SPLITS:
         raise ValueError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
     if not place.is_dir():

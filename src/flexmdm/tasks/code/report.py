@@ -23,6 +23,7 @@ def fill(
     json: Path | None = None,
     watch: bool = False,
     console: Console | None = None,
+    given: Sequence[str] = (),
     names: Sequence[str] = (),
     **options: Any,
 ) -> list[Filled]:
@@ -37,7 +38,7 @@ def fill(
             _say_if_shortened(pipeline, before, after, found.context)
         measured = found.evaluations, found.hit_max_length, found.prompt, found.events
         answers.append(Filled(before + found.text + after, (found.text,), found.tokens, *measured))
-    report.show(pipeline.task, programs, answers, json, watch, console)
+    report.show(pipeline.task, programs, answers, json, watch, console, given)
     return answers
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from flexmdm.data.records import records
 from flexmdm.evaluation.intervals import Interval, mean, wilson
-from flexmdm.evaluation.sandbox import Limits, run_all
+from flexmdm.evaluation.sandbox import Limits, Program, run_all
 from flexmdm.tasks.code.problems import Problem, Sample
 
 _KS = (1, 10, 100)
@@ -30,12 +31,14 @@ class Item:
         completion_id: which of the problem's samples it is, from 0.
         completion: the filling.
         result: ``passed``, ``timed out``, or ``failed:`` and why.
+        program: tells the program that was run, its tests too, from others.
     """
 
     task_id: str
     completion_id: int
     completion: str
     result: str
+    program: str
 
     @property
     def passed(self) -> bool:
@@ -87,8 +90,8 @@ def score(
     Args:
         problems: by task id.
         samples: one or more for each task that is to count.
-        results: a .jsonl that gets each item as soon as it is known. What it already holds of the same samples is
-            not run again; in the end its lines are in the order of the samples.
+        results: a .jsonl that gets each item as soon as it is known. What it already holds of the same samples with the
+            same tests is not run again; in the end its lines are in the order of the samples.
         limits: of each program.
         workers: programs at a time; by default one for each core.
         progress: called with how many are done, and of how many.
@@ -100,13 +103,14 @@ def score(
     (['passed', 'passed', 'failed: AssertionError'], 0.67)
     """
     waiting = _numbered(problems, samples)
-    items = _finished(results, waiting) if results is not None else {}
+    programs = [problems[sample.task_id].program(sample.completion) for sample in samples]
+    digests = list(map(_digest, programs))
+    items = _finished(results, waiting, digests) if results is not None else {}
     todo = [number for number in range(len(waiting)) if number not in items]
-    programs = [problems[samples[number].task_id].program(samples[number].completion) for number in todo]
     with open(results or os.devnull, "a", encoding="utf-8") as log:
-        for place, verdict in run_all(programs, limits, workers):
-            task_id, completion_id, completion = waiting[todo[place]]
-            item = items[todo[place]] = Item(task_id, completion_id, completion, verdict.result)
+        for place, verdict in run_all([programs[number] for number in todo], limits, workers):
+            number = todo[place]
+            item = items[number] = Item(*waiting[number], verdict.result, digests[number])
             log.write(_line(item))
             log.flush()
             if progress is not None:
@@ -166,8 +170,12 @@ def _estimate(counts: Sequence[tuple[int, int]], k: int) -> Interval:
 # The results file -----------------------------------------------------------------------------------------------------
 
 
-def _finished(results: Path, waiting: Sequence[tuple[str, int, str]]) -> dict[int, Item]:
-    """What an earlier run left, by the number of the sample. A last line that was cut off is removed."""
+def _digest(program: Program) -> str:
+    return hashlib.sha256(json.dumps(astuple(program)).encode()).hexdigest()[:16]
+
+
+def _finished(results: Path, waiting: Sequence[tuple[str, int, str]], digests: Sequence[str]) -> dict[int, Item]:
+    """What an earlier run left of these programs, by the number of the sample. A last line that was cut off goes."""
     results.parent.mkdir(parents=True, exist_ok=True)
     if not results.exists():
         return {}
@@ -177,11 +185,11 @@ def _finished(results: Path, waiting: Sequence[tuple[str, int, str]]) -> dict[in
     places = {(task_id, completion_id): number for number, (task_id, completion_id, _) in enumerate(waiting)}
     items = {}
     for where, record in records(results, ["task_id", "completion", "result"]):
-        item = Item(record["task_id"], record.get("completion_id", 0), record["completion"], record["result"])
-        number = places.get((item.task_id, item.completion_id))
-        if number is None or waiting[number][2] != item.completion:
+        number = places.get((record["task_id"], record.get("completion_id", 0)))
+        if number is None or waiting[number][2] != record["completion"]:
             raise ValueError(f"{where}: this is the result of another sample; delete the file or name another")
-        items[number] = item
+        if record.get("program") == digests[number]:
+            items[number] = Item(*waiting[number], record["result"], digests[number])
     return items
 
 

@@ -124,6 +124,7 @@ class CodeTask(PreparedTask):
         Where they leave less than an eighth of the longest function to the middle, the lines that are farthest from
         the gap are left out; in training, long functions are seen in windows too.
         """
+        self.text.refuse_unknown([prefix, suffix])
         before, after = ([line.tolist() for line in lines] for lines in encode_lines(self.text, [prefix, suffix]))
         most = self.width - NUM_SPECIALS
         before, after = _nearest(before, after, most - math.ceil(most * _ROOM))

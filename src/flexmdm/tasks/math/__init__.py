@@ -1,7 +1,7 @@
 """Word problems whose answer is a number: GSM8K, how its answers are read out of a text, and how they are scored."""
 
 from flexmdm.tasks.math.answers import extract_answer, is_correct
-from flexmdm.tasks.math.problems import WordProblem, prompt_for, read_problems, without_annotations
+from flexmdm.tasks.math.problems import WordProblem, read_problems
 from flexmdm.tasks.math.scoring import Item, MathScore, judged, read_items, score
 
 __all__ = [
@@ -11,9 +11,7 @@ __all__ = [
     "extract_answer",
     "is_correct",
     "judged",
-    "prompt_for",
     "read_items",
     "read_problems",
     "score",
-    "without_annotations",
 ]

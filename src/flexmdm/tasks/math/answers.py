@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 _SPACES = r"[ \t]*"
-_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
+_DIGITS = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3})(?![0-9])|[0-9]+)"  # 123,456 or 1,23,456
 _PLAIN = rf"(?:{_DIGITS}(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]{{1,2}}(?![0-9]))?"
 _RATIO = rf"{_DIGITS}{_SPACES}/{_SPACES}{_DIGITS}(?![0-9.])"
 _NUMBER = re.compile(
@@ -32,7 +32,7 @@ _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10*
 _LONGEST_NUMBER = 100
 _FEW = 3
 
-_NEXT_QUESTION = re.compile(r"\n\s*(?:#+\s*|\*\*)?(?:Q|Question|Problem)\s*\d*\s*(?:\*\*)?:", re.IGNORECASE)
+_NEXT_QUESTION = re.compile(r"\n[ \t]*(?:#+[ \t]*|\*\*)?(?:Q|Question|Problem)\s*\d*\s*(?:\*\*)?:", re.IGNORECASE)
 _MARKER = re.compile(r"####(?!#)[ \t:]*(.*)")
 _LIST_NUMBER = re.compile(r"\W{0,20}[0-9]{1,3}[.):](?:\s+\S|\s*\*)")  # "1. First, ..." after #### is a heading
 _SAID = re.compile(
@@ -40,6 +40,8 @@ _SAID = re.compile(
 )
 _JUST_A_NUMBER = re.compile(r"[^\w\n]*" + _NUMBER.pattern + r"[^0-9\n=+*/]*(?:\n|$)", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\.(?:\s|$)")
+_ASIDE = re.compile(r"\([^()]*[=≈][^()]*\)")  # "12 (x = 3)"
+_GOES_ON = re.compile(r"[^0-9\n]{0,20}?[-+*/×÷][ \t]*[($0-9]")  # what follows a number that is a part of a calculation
 
 
 def extract_answer(text: str) -> str | None:
@@ -120,21 +122,30 @@ def _last(matches: Iterator[re.Match[str]]) -> list[re.Match[str]]:
 
 
 def _result(text: str) -> Fraction | None:
-    """The number of a short statement: the first, or the first after the last equals sign."""
-    after = _first(_NUMBER.finditer(re.split(r"[=≈]", text)[-1]))
-    return after if after is not None else _first(_NUMBER.finditer(text))
+    """The number of a short statement: the first behind the last equals sign, or the first of all.
+
+    The latter if there a calculation stands behind the sign: "72 = 48 + 24", or in an aside: "12 (x = 3)".
+    """
+    if (plainly := _first(_NUMBER.finditer(_ASIDE.split(text)[0]))) is not None and _ASIDE.search(text):
+        return plainly
+    *before, last = re.split(r"[=≈]", text)
+    result = next((match for match in _NUMBER.finditer(last) if _value(match) is not None), None)
+    if result is None or (_GOES_ON.match(last, result.end()) and _NUMBER.search(" ".join(before))):
+        return _first(_NUMBER.finditer(text))
+    return _value(result)
 
 
 # Numbers --------------------------------------------------------------------------------------------------------------
 
-_SAME = str.maketrans({"−": "-", "﹣": "-", "-": "-", "‐": "-", "‑": "-", "⁄": "/", "\u00a0": " ", "\u2009": " "})
-_FULL_WIDTH = str.maketrans("0123456789.,%$", "0123456789.,%$")
+_MINUS = "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"  # hyphens, dashes as long as a digit, and minus signs
+_FULL_WIDTH = {0xFF00 + ord(sign) - 0x20: sign for sign in "0123456789.,%$/+=#"}
+_SAME = {ord(sign): "-" for sign in _MINUS} | {0x2044: "/", 0x00A0: " ", 0x2009: " "} | _FULL_WIDTH
 _VULGAR = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8"}
 
 
 def _plain(text: str) -> str:
     """The text with numbers written plainly: LaTeX and typography gone, exponents of units gone."""
-    text = text.translate(_SAME).translate(_FULL_WIDTH)
+    text = text.translate(_SAME)
     for sign, ratio in _VULGAR.items():
         text = text.replace(sign, f" {ratio}")
     text = re.sub(r"(?<=[0-9])\s?(?=\\[dtc]?frac)", " ", text)  # a mixed number

@@ -9,7 +9,8 @@ those of GSM8K. All numbers are from 1 to 99. Boxes take two lines, so a questio
 solution is.
 
 Whether a problem is for training or for the test is decided by a hash of its solution: whatever the seeds, the two
-share no solution, also not under other names.
+share no solution, also not under other names. In the test every solution stands once, so that its problems are
+independent of each other.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def problems(num: int, seed: int = 0, split: str = "train", events: tuple[int, i
         num: how many.
         seed: same seed, same problems; fewer are the first of more.
         split: ``train`` or ``test``.
-        events: how many a chain has, from and to; each number is equally likely.
+        events: how many a chain has, from and to. Each number is drawn equally often, but of short chains there are not
+            many different ones, so that they are rarer among what is found.
 
     >>> problem = problems(1, seed=4)[0]
     >>> problem.question, problem.answer
@@ -54,8 +56,9 @@ def problems(num: int, seed: int = 0, split: str = "train", events: tuple[int, i
     while len(found) < num:
         problem = _problem(rng, rng.randint(low, high))
         misses += 1
-        if split_of(problem) == split and problem.question not in found:
-            found[problem.question], misses = problem, 0
+        what = problem.answer if split == "test" else problem.question
+        if split_of(problem) == split and what not in found:
+            found[what], misses = problem, 0
         if misses > _PATIENCE:
             raise ValueError(
                 f"there are not {num:,} problems with {low} to {high} events: ask for fewer or longer ones"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from flexmdm.tasks.math.problems import WordProblem, read_problems
+from flexmdm.tasks.math.problems import SIZES, WordProblem, file_of, read_problems
 from flexmdm.tasks.math.scoring import judged, score
-from flexmdm.tasks.sweeps import Entrant, Scored, fingerprint
+from flexmdm.tasks.sweeps import Entrant, Scored, fingerprint, title_of
 
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
@@ -28,17 +28,19 @@ class GSM8K:
 
     problems: Sequence[WordProblem]
     split: str = "test"
+    file: Path | None = None
     name: str = "gsm8k"
     measure: str = "accuracy"
 
     @classmethod
     def read(cls, data: Path, split: str = "test") -> Self:
         """From the official folder, or from any file with questions and answers that end with ``#### 42``."""
-        return cls(read_problems(data, split), split if Path(data).is_dir() else Path(data).name)
+        file = file_of(Path(data), split)
+        return cls(read_problems(data, split), split if Path(data).is_dir() else file.name, file)
 
     @property
     def title(self) -> str:
-        return f"GSM8K, {self.split}" if self.split in ("train", "test") else self.split
+        return title_of("GSM8K", self.split, len(self.problems), SIZES, self.file)
 
     @property
     def samplers(self) -> Mapping[str, str]:

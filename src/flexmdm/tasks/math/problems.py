@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from flexmdm.data.records import records
 from flexmdm.tasks.math.answers import extract_answer
 
+SIZES = {"test": 1319, "train": 7473}
+"""The official splits, and how many problems they have."""
+
 _MARKER = "####"
-_ANNOTATION = re.compile(r"<<[^<>]*>>")
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,8 @@ class WordProblem:
     """A question and its worked answer, which ends with ``#### 42`` and has calculator annotations.
 
     >>> problem = WordProblem("How many?", "She has 48/2 = <<48/2=24>>24 clips.\\n#### 24")
-    >>> problem.final, problem.worked
-    ('24', 'She has 48/2 = 24 clips.\\n#### 24')
+    >>> problem.final
+    '24'
     """
 
     question: str
@@ -33,29 +34,6 @@ class WordProblem:
             raise ValueError(f"the answer to {self.question!r} ends with no number")
         return found
 
-    @property
-    def worked(self) -> str:
-        """The answer without annotations: what a model without a calculator learns to write."""
-        return without_annotations(self.answer)
-
-
-def without_annotations(answer: str) -> str:
-    """A solution without what a calculator was asked, ``<<48/2=24>>``; the result that follows it stays.
-
-    >>> without_annotations("48/2 = <<48/2=24>>24 clips")
-    '48/2 = 24 clips'
-    """
-    return _ANNOTATION.sub("", answer)
-
-
-def prompt_for(question: str) -> str:
-    """The instruction that a model gets; what it writes next is its answer.
-
-    >>> prompt_for("How many clips?")
-    'Question: How many clips?\\nAnswer: '
-    """
-    return f"Question: {question.strip()}\nAnswer: "
-
 
 def read_problems(place: Path, split: str = "test") -> list[WordProblem]:
     """Problems in the order of the file.
@@ -64,7 +42,7 @@ def read_problems(place: Path, split: str = "test") -> list[WordProblem]:
         place: the folder of the official files, ``train.jsonl`` and ``test.jsonl`` (each also as .gz), or one file.
         split: ``train`` or ``test``, from a folder.
     """
-    file = _file(Path(place), split)
+    file = file_of(Path(place), split)
     problems = []
     for where, record in records(file, ["question", "answer"]):
         head, marker, last = record["answer"].rpartition(_MARKER)
@@ -76,7 +54,8 @@ def read_problems(place: Path, split: str = "test") -> list[WordProblem]:
     return problems
 
 
-def _file(place: Path, split: str) -> Path:
+def file_of(place: Path, split: str = "test") -> Path:
+    """Where the problems of a split are, see `read_problems`."""
     if not place.is_dir():
         return place
     for ending in (".jsonl", ".jsonl.gz"):

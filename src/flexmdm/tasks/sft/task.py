@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,7 +34,7 @@ class SFTTask(PreparedTask):
     put behind an answer, also with a chat template.
 
     Args:
-        prompt_field, answer_field: of the `PairSource`.
+        prompt_field, answer_field, remove: of the `PairSource`.
         format: how a prompt is written, see `PromptFormat`.
         pad_id: the token that is PAD for MDM; by default a new one behind those of the tokenizer. LLaDA's is its end
             of text.
@@ -45,6 +46,7 @@ class SFTTask(PreparedTask):
     answer_field: str | None = None
     format: str = PLAIN
     pad_id: int | None = None
+    remove: str | None = None
     name: str = field(default="sft", init=False)
 
     def __post_init__(self) -> None:
@@ -52,12 +54,16 @@ class SFTTask(PreparedTask):
         PromptFormat(self.format)  # says what is wrong with it
         if self.pad_id is not None and self.pad_id < 0:
             raise ValueError(f"pad_id is a token, from 0 on; got {self.pad_id}")
+        try:
+            re.compile(self.remove or "")
+        except re.error as error:
+            raise ValueError(f"what to remove is a regular expression, and {self.remove!r} is none: {error}") from error
 
     # Data -------------------------------------------------------------------------------------------------------------
 
     @property
     def _preparation(self) -> PairPreparation:
-        fields = self.prompt_field, self.answer_field, self.skip_bad
+        fields = self.prompt_field, self.answer_field, self.skip_bad, self.remove
         return PairPreparation(
             source=PairSource(self.data, *fields),
             tokenizer=self.tokenizer,
@@ -90,6 +96,7 @@ class SFTTask(PreparedTask):
 
     def encode(self, messages: Messages) -> list[int]:
         """The tokens of a prompt, as in training."""
+        self.text.refuse_unknown(content for _, content in messages)
         return PromptFormat(self.format).encode(self.text, [messages])[0].tolist()
 
     def prompt(self, tokens: Sequence[int]) -> Prompt:

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
-
 from flexmdm.evaluation.fluency import (
     Perplexity,
     ReferenceLM,
@@ -21,13 +18,24 @@ from flexmdm.evaluation.fluency import (
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.evaluation.textreport import LikelihoodScore, TextScore
-from flexmdm.tasks.generating import STEPS
+from flexmdm.generation.decoding import Decoding
+from flexmdm.generation.generate import sampler_named
+from flexmdm.generation.samplers import Grid
+from flexmdm.tasks.generating import STEPS, bar_on_stderr
+from flexmdm.tasks.sweeps import OF_SAMPLERS
 from flexmdm.tasks.text.likelihoods import bits
 from flexmdm.tasks.text.pipeline import TextPipeline
 from flexmdm.tasks.text.report import fill_with_bar
 
-_OPENING = 32
+OPENING = 32  # tokens whose entropy is compared, whatever the lengths of the texts
 _NOTHING = Interval(float("nan"), float("nan"), float("nan"))
+
+
+@dataclass(frozen=True)
+class JudgedScore(TextScore):
+    """A score that knows how many of its texts were ``truncated`` to the window of the reference model."""
+
+    truncated: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,14 +68,14 @@ class Judge:
         temperature: float = 1.0,
         evaluations: float = float("nan"),
         seconds: float = float("nan"),
-    ) -> TextScore:
+    ) -> JudgedScore:
         """The score of texts, whoever wrote them."""
         fidelity = length_fidelity([len(t) for t in tokens], [len(t) for t in self.tokens])
-        perplexity, kept = _NOTHING, float("nan")
+        perplexity, kept, truncated = _NOTHING, float("nan"), 0
         if self.lm is not None:
             found = _perplexity(self.lm, texts)
-            perplexity, kept = found.corpus, found.kept_share
-        return TextScore(
+            perplexity, kept, truncated = found.corpus, found.kept_share, found.truncated
+        return JudgedScore(
             model=name,
             sampler=sampler,
             steps=steps,
@@ -83,12 +91,13 @@ class Judge:
             distinct_3=distinct_n(tokens, 3),
             evaluations=evaluations,
             seconds=seconds,
-            opening_entropy=unigram_entropy([t[:_OPENING] for t in tokens if len(t) >= _OPENING]),
+            opening_entropy=unigram_entropy([t[:OPENING] for t in tokens if len(t) >= OPENING]),
             samples=list(texts[:20]),
             lengths=[len(t) for t in tokens],
+            truncated=truncated,
         )
 
-    def held_out(self, num: int) -> TextScore:
+    def held_out(self, num: int) -> JudgedScore:
         """How as many held-out sequences would do: distances of a part of them from all of them."""
         return self.score("held-out", self.texts[:num], self.tokens[:num], "", 0)
 
@@ -98,11 +107,26 @@ class Judge:
 
 
 def _perplexity(lm: ReferenceLM, texts: Sequence[str]) -> Perplexity:
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with bar_on_stderr() as progress:
         bar = progress.add_task("reading", total=len(texts))
         return generative_perplexity(
             lm, texts, progress=lambda done, total: progress.update(bar, completed=done, total=total)
         )
+
+
+def check(name: str, pipeline: TextPipeline, steps: Sequence[int], **options: Any) -> None:
+    """Say what is wrong with options of `measure` before anything is measured."""
+    decoding = Decoding(options.get("temperature", 1.0), options.get("top_k"), options.get("top_p"))
+    own = {key: options[key] for key in OF_SAMPLERS if key in options}
+    try:
+        for count in steps:
+            sampler_named(options.get("sampler") or _default_sampler(pipeline), Grid(count), decoding, **own)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _default_sampler(pipeline: TextPipeline) -> str:
+    return "spaced" if pipeline.task.model == "flexmdm" else "tau"
 
 
 def measure(
@@ -114,9 +138,9 @@ def measure(
     sampler: str | None = None,
     temperature: float = 1.0,
     **options: Any,
-) -> TextScore:
+) -> JudgedScore:
     """Draw ``num`` samples from nothing and judge them."""
-    sampler = sampler or ("spaced" if pipeline.task.model == "flexmdm" else "tau")
+    sampler = sampler or _default_sampler(pipeline)
     began = time.perf_counter()
     answers = fill_with_bar(
         pipeline,
@@ -143,7 +167,7 @@ def measure(
 def held_out_bits(name: str, pipeline: TextPipeline, num: int, num_times: int = 64, seed: int = 0) -> LikelihoodScore:
     """The likelihood of ``num`` held-out sequences."""
     index = pipeline.task.validation.some(num)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with bar_on_stderr() as progress:
         bar = progress.add_task(f"{name}, likelihood", total=len(index))
         found = bits(
             pipeline.model, pipeline.task, index, num_times, seed, lambda done: progress.update(bar, completed=done)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +108,8 @@ class TextPipeline:
         answers = []
         for one in generated(self.task, self.model, prompts, num, trace, seed, callback=callback, **options):
             pieces, prompt = texts[one.prompt], prompts[one.prompt]
-            gaps = self._decode(pieces, fillings(one.sequence, one.given, prompt, tokens[one.prompt]))
+            found = fillings(one.sequence, one.given, prompt, tokens[one.prompt])
+            gaps = self._decode(pieces, tokens[one.prompt], found)
             text = "".join(piece + gap for piece, gap in zip(pieces, (*gaps, ""), strict=True))
             measured = one.evaluations, one.hit_max_length
             answers.append(Filled(text, gaps, tuple(self.task.clean(one.sequence)), *measured, prompt, one.events))
@@ -124,17 +125,33 @@ class TextPipeline:
             raise ValueError(f"there is no gap in {''.join(pieces)!r}")
         if "" in pieces[1:-1]:
             raise ValueError(f"two gaps side by side are one: {GAP_MARKER.join(pieces)!r}")
+        self.task.text.refuse_unknown(pieces)
         return self.task.text.encode([*map(self._without_last_space, pieces[:-1]), pieces[-1]])
 
     def _without_last_space(self, piece: str) -> str:
         return piece[:-1] if self._leading_spaces and piece.endswith(" ") and len(piece) > 1 else piece
 
-    def _decode(self, pieces: Sequence[str], found: Sequence[Sequence[int]]) -> tuple[str, ...]:
-        gaps = []
-        for piece, tokens in zip(pieces, found, strict=False):
-            gap = self.task.text.decode(self.task.clean(tokens))
-            gaps.append(gap.removeprefix(" ") if self._without_last_space(piece) != piece else gap)
+    def _decode(
+        self, pieces: Sequence[str], given: Sequence[Sequence[int]], found: Sequence[Sequence[int]]
+    ) -> tuple[str, ...]:
+        """What the gaps say between the pieces, with the spaces that their tokens imply and nobody has written."""
+        gaps, before, seen = [], list(given[0]), self.task.text.decode(given[0])
+        for (piece, following), tokens, behind in zip(pairwise(pieces), found, given[1:], strict=True):
+            inside = self.task.clean(tokens)
+            gap = self._decode_after(before, inside)
+            unseen = piece[-1:].isspace() and not seen[-1:].isspace()
+            before += inside
+            seen = self._decode_after(before, behind)
+            if before and following and not following[0].isspace() and seen.startswith(" "):
+                gap += " "
+            gaps.append(gap.removeprefix(" ") if unseen or self._without_last_space(piece) != piece else gap)
+            before += behind
         return tuple(gaps)
+
+    def _decode_after(self, before: list[int], tokens: Sequence[int]) -> str:
+        """The text of tokens behind others; some tokenizers begin a word with a space only there."""
+        start, whole = self.task.text.decode(before), self.task.text.decode([*before, *tokens])
+        return whole[len(start) :] if whole.startswith(start) else self.task.text.decode(tokens)
 
 
 def pieces_of(text: str, gap_marker: str = GAP_MARKER) -> list[str]:

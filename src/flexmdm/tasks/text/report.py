@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -19,6 +19,9 @@ from flexmdm.tasks.prepared import PreparedTask
 from flexmdm.tasks.text.pipeline import Filled, TextPipeline
 from flexmdm.tasks.text.playback import play
 from flexmdm.tasks.text.task import TextTask
+
+if TYPE_CHECKING:
+    from flexmdm.tasks.text.evaluation import JudgedScore
 
 EMPTY = "(empty)"  # what a person sees of a text without characters
 
@@ -43,11 +46,12 @@ def fill(
     json: Path | None = None,
     watch: bool = False,
     console: Console | None = None,
+    given: Sequence[str] = (),
     **options: Any,
 ) -> list[Filled]:
-    """Print ``num`` answers for each text, what was found in colour."""
+    """Print ``num`` answers for each text, what was found in colour; ``given`` is that of `show`."""
     answers = fill_with_bar(pipeline, texts, num, trace=watch, **options)
-    show(pipeline.task, texts, answers, json, watch, console)
+    show(pipeline.task, texts, answers, json, watch, console, given)
     return answers
 
 
@@ -58,8 +62,12 @@ def show(
     json: Path | None = None,
     watch: bool = False,
     console: Console | None = None,
+    given: Sequence[str] = (),
 ) -> None:
-    """Print as many answers for each text, given as the pieces between its gaps, and write them to a file."""
+    """Print as many answers for each text, given as the pieces between its gaps, and write them to a file.
+
+    The file also has the prompts, if ``given`` are the texts as the user wrote them.
+    """
     console = console or Console()
     several_lines = any("\n" in answer.text for answer in answers)
     for number, answer in enumerate(answers):
@@ -79,9 +87,11 @@ def show(
             f"{cut} of {len(answers)} reached {task.max_length} tokens, the most this model has seen"
         )
     if json is not None:
-        rows = [
-            {"text": answer.text, "gaps": list(answer.gaps), "evaluations": answer.evaluations} for answer in answers
-        ]
+        rows = []
+        for number, answer in enumerate(answers):
+            prompt = {"prompt": given[number * len(given) // len(answers)]} if given else {}
+            found = {"text": answer.text, "gaps": list(answer.gaps), "evaluations": answer.evaluations}
+            rows.append(prompt | found)
         write_json(json, rows)
 
 
@@ -120,20 +130,25 @@ def evaluate(
         options: of `flexmdm.generate`.
     """
     from flexmdm.evaluation import textreport
-    from flexmdm.tasks.text.evaluation import Judge, held_out_bits, measure
+    from flexmdm.tasks.text.evaluation import Judge, check, held_out_bits, measure
 
     console = console or Console()
+    for name, pipeline in runs.items():
+        check(name, pipeline, steps, **options)
     first = next(iter(runs.values()))
-    if len({pipeline.task.contents for pipeline in runs.values()}) > 1:
+    if len({pipeline.task.compared_on for pipeline in runs.values()}) > 1:
         raise ValueError(
-            f"{' and '.join(runs)} were trained on other data or with other tokens: compare them one by one"
+            f"{' and '.join(runs)} learned from other data, hold out other data or have other tokens: compare them "
+            "one by one"
         )
     judge = Judge.of(first, _reference(reference, console, str(first.model.device)))
     scores = [judge.held_out(num)]
     for name, pipeline in runs.items():
         scores += [measure(name, pipeline, judge, num, count, **options) for count in steps]
     table = textreport.table_of(scores, f"{num:,} samples each, against {len(judge.texts):,} held-out sequences")
+    table.caption = f"{table.caption}{_truncated(scores)}"
     console.print(table)
+    _say_openings(scores, console)
     if judge.lm is not None and all(math.isnan(score.generative_perplexity.value) for score in scores):
         console.print("no perplexity: every text has at most 10 tokens of the reference model, too few to judge")
     known = [held_out_bits(name, pipeline, likelihoods, num_times) for name, pipeline in runs.items() if likelihoods]
@@ -171,6 +186,26 @@ def _reference(name: str, console: Console, device: str) -> Any:
             raise
         console.print(f"no perplexity: {error}", markup=False, highlight=False)
         return None
+
+
+def _truncated(scores: Sequence[JudgedScore]) -> str:
+    """For the note of the table: how many texts were too long for the reference model."""
+    cut = sum(score.truncated for score in scores)
+    return f"; {cut:,} texts were cut to the reference model's window" if cut else ""
+
+
+def _say_openings(scores: Sequence[JudgedScore], console: Console) -> None:
+    """The entropy that does not grow with the length, if there are texts that are long enough for it."""
+    from flexmdm.tasks.text.evaluation import OPENING
+
+    known = [score for score in scores if not math.isnan(score.opening_entropy.value)]
+    if known:
+        values = "; ".join(f"{score.label} {score.opening_entropy}" for score in known)
+        console.print(
+            f"entropy of the first {OPENING} tokens, which does not grow with the length, in nats: {values}",
+            highlight=False,
+            markup=False,
+        )
 
 
 def _bits(estimate: Any) -> str:

@@ -105,9 +105,10 @@ class TextTask(PreparedTask):
         needed = fixed + minimum * (len(pieces) - 1)
         most = self.max_length if self.model == "flexmdm" else self.width
         if needed > most or (fixed == most and minimum == 0):
+            gaps = f", each gap takes {minimum:,} or more" if minimum else ""
             raise ValueError(
-                f"the text leaves no room: {fixed} tokens are given, {minimum} at least go in each of "
-                f"{len(pieces) - 1} gaps, and this model was trained on at most {most}"
+                f"the text leaves no room: {fixed:,} tokens are given{gaps}, and this model was trained on at most "
+                f"{most:,}"
             )
         if self.model == "flexmdm":
             return Prompt.infill(pieces, minimum, maximum)

@@ -5,6 +5,9 @@ the lengths of the fixed pieces are drawn without looking at the sequence. A seq
 trained with its length known instead, where a preference for some lengths cancels. What follows a prefix, or fills a
 single gap, then has the ordinary conditional law. With g > 1 gaps the free tokens are divided evenly at random, which
 tilts that law by about (number of free tokens)^-(g - 1).
+
+In some of these sequences gaps have a least number of tokens, whose masks are there from the start. It is drawn without
+looking either: if all gaps have as many or more, they stay open behind them; if not, the lengths of all are known.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ from flexmdm.randomness import stream, uniform
 from flexmdm.sequences import Ragged
 
 _KIND, _PIECE, _COUNT, _SHARE = stream("template"), stream("piece"), stream("number of gaps"), stream("share")
+_HAS_LEAST, _LEAST = stream("whether gaps have a least number"), stream("least number")
 _UNCONDITIONAL, _PREFIX, _SPANS, _KNOWN = range(4)
 MOST_GAPS = 5
 _PREFIX_LENGTH, _FIXED_LENGTH = 1 / 3, 1 / 2  # of a prefix, and of all fixed pieces together: means, of the mean length
+_LEAST_SHARE = 1 / 3  # of the sequences with gaps: those whose gaps have a least number of tokens
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,8 @@ class Mixture:
     Attributes:
         unconditional: everything is free (the paper's setting is this alone).
         prefix: the first tokens are fixed.
-        spans: 1 to 5 gaps, some of them perhaps empty, before, between and behind fixed pieces.
+        spans: 1 to 5 gaps, some of them perhaps empty, before, between and behind fixed pieces; in a third of these
+            sequences the gaps have a least number of tokens.
         known_length: nothing is fixed, but all masks are there from the start.
     """
 
@@ -71,15 +77,20 @@ def draw_templates(x1: Ragged, mixture: Mixture, mean_length: float, seed: int, 
     ahead = pieces.cumsum(1)[:, :-1]
     there = (torch.arange(MOST_GAPS) < gaps[:, None]) & (kind != _KNOWN)[:, None]
     begin, end = ahead + divided[:, :-1], ahead + divided[:, 1:]  # [B, 5]
+    least = _least(kind, gaps, mean_length, seed, numbers)  # [B, 5]
+    short = (there & (least > end - begin)).any(1, keepdim=True)
+    present = torch.where(there, torch.where(short, end - begin, least), 0)
     column = x1.columns[:, None]
     inside = there[x1.rows] & (begin[x1.rows] <= column) & (column < end[x1.rows])
-    roles = torch.where(inside.any(1), int(Role.FREE), int(Role.FIXED))
+    free = inside & (column >= (begin + present)[x1.rows])
+    roles = torch.where(inside.any(1), int(Role.PRESENT), int(Role.FIXED))
+    roles = torch.where(free.any(1), int(Role.FREE), roles)
     roles = torch.where(kind[x1.rows] == _KNOWN, int(Role.PRESENT), roles)
-    # Between given tokens the gaps are numbered by the given tokens ahead: those are the pieces up to it.
+    # Between given tokens the gaps are numbered by the given tokens ahead: the pieces up to it, and what is present.
     given = x1.count(roles != Role.FREE)
     open_gaps = torch.zeros(int((given + 1).sum()), dtype=torch.bool)
     first = (given + 1).cumsum(0) - (given + 1)
-    open_gaps[(first[:, None] + ahead)[there]] = True
+    open_gaps[(first[:, None] + ahead + present.cumsum(1))[there & ~short]] = True
     return Template(x1.with_values(roles), Ragged(open_gaps, given + 1))
 
 
@@ -92,6 +103,15 @@ def _pieces(kind: Tensor, gaps: Tensor, mean_length: float, seed: int, numbers: 
     between = (slot > 0) & (slot < gaps[:, None])
     wanted = is_span & (slot <= gaps[:, None]) | (kind == _PREFIX)[:, None] & (slot == 0)
     return torch.where(wanted, drawn + between.long(), 0)
+
+
+def _least(kind: Tensor, gaps: Tensor, mean_length: float, seed: int, numbers: Tensor) -> Tensor:
+    """``[B, 5]``: tokens that each gap has at least; 0 where nothing is said."""
+    slot = torch.arange(MOST_GAPS)
+    mean = (1 - _FIXED_LENGTH) * mean_length / (2 * gaps[:, None])
+    drawn = 1 + (-torch.log1p(-uniform(seed, _LEAST, numbers[:, None], slot)) * mean).long()
+    has_least = (kind == _SPANS) & (uniform(seed, _HAS_LEAST, numbers) < _LEAST_SHARE)
+    return torch.where(has_least[:, None], drawn, 0)
 
 
 def _divided(rest: Tensor, gaps: Tensor, seed: int, numbers: Tensor) -> Tensor:
