@@ -102,6 +102,9 @@ def main() -> None:
     if len({pipeline.task.compared_on for pipeline in pipelines.values()}) > 1:
         raise SystemExit("these runs have other functions or other tokens: they cannot be compared on the same spans")
     spans = cut(task, arguments.num)
+    store = task.train.store
+    learned = set(map(tuple, store.take(torch.arange(len(store))).tolist()))
+    seen = sum((*before, *middle, *after) in learned for before, middle, after in spans)
     texts = [tuple(map(task.text.decode, parts)) for parts in spans]
     truth, pairs = [middle for _, middle, _ in texts], [(before, after) for before, _, after in texts]
     fillings, rows = {FLOOR: by_counting(task, [(before, after) for before, _, after in spans], MOST)}, []
@@ -128,7 +131,8 @@ def main() -> None:
     lines = [
         f"{arguments.num:,} spans of 1 to {MOST} tokens in held-out functions, the same for all; temperature 0; 95% "
         f"intervals, in which parts of one long function count as independent. Unlike the networks, the n-grams know "
-        f"that a span has 1 to {MOST} tokens. Made by `{command}`.",
+        f"that a span has 1 to {MOST} tokens. {seen} of these functions, or parts of long ones, stand word for word in "
+        f"the training data as well. Made by `{command}`.",
         "",
         "| filled by | exact | edit similarity | evaluations |",
         "|---|---|---|---|",

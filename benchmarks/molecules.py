@@ -66,18 +66,16 @@ def sampled(name: str, pipeline: TextPipeline, known: frozenset[str], num: int, 
 def infilled(name: str, pipeline: TextPipeline, num: int) -> dict:
     """Held-out molecules with a branch cut out: how often the filling makes a molecule of them, and the very same.
 
-    What is left after the cut is a molecule too, so that an empty filling is always valid and is counted apart.
+    What is left after the cut is a molecule too, and no filling would always be valid: so there is at least one token.
     """
     cut = [gap for n, text in enumerate(held_out(pipeline, 4 * num)) if (gap := scaffold_gaps(text, seed=n))][:num]
     if not cut:
         raise SystemExit(f"{name}: no held-out molecule has a branch that could be cut out")
-    answers = fill_with_bar(pipeline, [gap.pieces for gap in cut], 1, f"{name}, infilling")
+    answers = fill_with_bar(pipeline, [gap.pieces for gap in cut], 1, f"{name}, infilling", minimum=1)
     forms = [canonical(answer.text) for answer in answers]
     originals = [canonical(gap.before + gap.removed + gap.after) for gap in cut]
-    filled = [form for form, answer in zip(forms, answers, strict=True) if answer.gaps[0]]
     return {
-        "model": name, "num": len(cut), "filled": len(filled),
-        "valid": _share([form is not None for form in filled]),
+        "model": name, "num": len(cut), "valid": _share([form is not None for form in forms]),
         "same": _share([a == b for a, b in zip(forms, originals, strict=True)]),
         "examples": [[gap.before, gap.removed, gap.after, a.gaps[0]] for gap, a in zip(cut, answers, strict=True)][:10],
     }  # fmt: skip
@@ -85,8 +83,8 @@ def infilled(name: str, pipeline: TextPipeline, num: int) -> dict:
 
 def _share(right: list[bool]) -> dict[str, float]:
     """How many of them, with a 95% interval."""
-    low, high = wilson(sum(right), len(right)) if right else (0.0, 1.0)
-    return {"value": sum(right) / max(len(right), 1), "low": low, "high": high}
+    low, high = wilson(sum(right), len(right))
+    return {"value": sum(right) / len(right), "low": low, "high": high}
 
 
 def main() -> None:
@@ -161,9 +159,11 @@ def markdown(results: dict[str, Any]) -> str:
             f"| {length['w1']:.2f} ({length['w1_low']:.2f} - {length['w1_high']:.2f}) | {length['floor']:.2f} |"
         )
     for one in results["infilling"]:
-        lines += ["", f"Infilling by {one['model']}, {one['num']} held-out molecules with a branch cut out: "
-                      f"{one['num'] - one['filled']} stayed as they were, of the others {_percent(one['valid'])} are "
-                      f"molecules; {_percent(one['same'])} of all the very same as before."]  # fmt: skip
+        cut = f"Infilling by {one['model']}, {one['num']} held-out molecules with a branch cut out"
+        lines += [
+            "",
+            f"{cut}: {_percent(one['valid'])} are molecules, {_percent(one['same'])} the very same as before.",
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -193,3 +193,10 @@ def test_a_run_of_the_wrong_task_is_named(runs, command, tmp_path):
     data = lines(tmp_path / "problems.jsonl", [PROBLEM])
     printed, err, code = command("eval", runs[0], "--benchmark", "humaneval-infill", "--data", data)
     assert code == 2 and "flex was trained on the task sft, and humaneval-infill has gaps to fill" in err, err
+
+
+def test_options_of_runs_beside_samples_are_refused(command, tmp_path):
+    data = lines(tmp_path / "problems.jsonl", [PROBLEM])
+    asked = ("eval", "--benchmark", "humaneval-infill", "--samples", "a.jsonl", "--data", data)
+    printed, err, code = command(*asked, "--num", "5", "--steps", "7", "--page", "x.png")
+    assert code == 2 and "--num, --steps, --page: for runs, and --samples are scored as they are" in err, err

@@ -118,6 +118,14 @@ def evaluate(
     if benchmark is not None and not folders and pretrained is None:
         from flexmdm.cli.benchmark import benchmark as score_samples
 
+        of_runs: dict[str, Any] = {
+            "--num": num, "--steps": counts or None, "--sampler": sampler, "--temperature": temperature, "--page": page,
+            "--top-p": top_p, "--confidence": confidence, "--window": window, "--block": block,
+            "--batch-size": batch_size,
+        }  # fmt: skip
+        given = [option for option, value in of_runs.items() if value is not None]
+        if samples is not None and given:
+            raise ValueError(f"{', '.join(given)}: for runs, and --samples are scored as they are; leave that out")
         score_samples(benchmark, samples, data, split, json)
         return
     if samples is not None:
