@@ -30,10 +30,11 @@ class TextScore:
             show what the other scores can be compared with.
         length_w1, length_ks: of `length_fidelity`, in tokens and from 0 to 1.
         generative_perplexity: of the corpus, under the reference model.
-        kept: share of the texts that were long enough for it.
+        read: texts that the reference model was given, the first ones; 0 without one.
+        kept, truncated: share of these that were long enough for it, and how many were cut to its window.
         entropy: `unigram_entropy`, mean over the texts, in nats. It grows with the length of a text.
         opening_entropy: that of the first 32 tokens of the texts that have so many, whatever their lengths.
-        distinct_1, distinct_2, distinct_3: `distinct_n` of all texts pooled.
+        distinct_1, distinct_2, distinct_3: `distinct_n` of all texts pooled; it falls as there are more.
         evaluations, seconds: per text.
         samples: texts, of which the page shows the first twenty.
         lengths: of all texts in tokens, those of ``samples`` first.
@@ -57,6 +58,8 @@ class TextScore:
     opening_entropy: Interval = Interval(math.nan, math.nan, math.nan)
     samples: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+    read: int = 0
+    truncated: int = 0
 
     @property
     def series(self) -> str:

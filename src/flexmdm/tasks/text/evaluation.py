@@ -32,31 +32,26 @@ _NOTHING = Interval(float("nan"), float("nan"), float("nan"))
 
 
 @dataclass(frozen=True)
-class JudgedScore(TextScore):
-    """A score that knows how many of its texts were ``truncated`` to the window of the reference model."""
-
-    truncated: int = 0
-
-
-@dataclass(frozen=True)
 class Judge:
     """What samples are compared with.
 
     Attributes:
         texts, tokens: held-out sequences.
         lm: the reference model; ``None`` leaves perplexities out.
+        most: texts that the reference model reads of each model, the first ones; by default all.
     """
 
     texts: list[str]
     tokens: list[list[int]]
     lm: ReferenceLM | None = None
+    most: int | None = None
 
     @classmethod
-    def of(cls, pipeline: TextPipeline, lm: ReferenceLM | None = None) -> Judge:
+    def of(cls, pipeline: TextPipeline, lm: ReferenceLM | None = None, most: int | None = None) -> Judge:
         """All held-out sequences of a run, in random order."""
         held_out = pipeline.task.validation
         tokens = held_out.store.take(held_out.some(len(held_out))).tolist()
-        return cls([pipeline.task.text.decode(sequence) for sequence in tokens], tokens, lm)
+        return cls([pipeline.task.text.decode(sequence) for sequence in tokens], tokens, lm, most)
 
     def score(
         self,
@@ -68,14 +63,15 @@ class Judge:
         temperature: float = 1.0,
         evaluations: float = float("nan"),
         seconds: float = float("nan"),
-    ) -> JudgedScore:
+    ) -> TextScore:
         """The score of texts, whoever wrote them."""
         fidelity = length_fidelity([len(t) for t in tokens], [len(t) for t in self.tokens])
-        perplexity, kept, truncated = _NOTHING, float("nan"), 0
+        perplexity, kept, read, truncated = _NOTHING, float("nan"), 0, 0
         if self.lm is not None:
-            found = _perplexity(self.lm, texts)
-            perplexity, kept, truncated = found.corpus, found.kept_share, found.truncated
-        return JudgedScore(
+            given = texts[: self.most]
+            found = _perplexity(self.lm, given)
+            perplexity, kept, read, truncated = found.corpus, found.kept_share, len(given), found.truncated
+        return TextScore(
             model=name,
             sampler=sampler,
             steps=steps,
@@ -94,10 +90,11 @@ class Judge:
             opening_entropy=unigram_entropy([t[:OPENING] for t in tokens if len(t) >= OPENING]),
             samples=list(texts[:20]),
             lengths=[len(t) for t in tokens],
+            read=read,
             truncated=truncated,
         )
 
-    def held_out(self, num: int) -> JudgedScore:
+    def held_out(self, num: int) -> TextScore:
         """How as many held-out sequences would do: distances of a part of them from all of them."""
         return self.score("held-out", self.texts[:num], self.tokens[:num], "", 0)
 
@@ -138,7 +135,7 @@ def measure(
     sampler: str | None = None,
     temperature: float = 1.0,
     **options: Any,
-) -> JudgedScore:
+) -> TextScore:
     """Draw ``num`` samples from nothing and judge them."""
     sampler = sampler or _default_sampler(pipeline)
     began = time.perf_counter()

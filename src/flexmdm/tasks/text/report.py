@@ -21,7 +21,7 @@ from flexmdm.tasks.text.playback import play
 from flexmdm.tasks.text.task import TextTask
 
 if TYPE_CHECKING:
-    from flexmdm.tasks.text.evaluation import JudgedScore
+    from flexmdm.evaluation.textreport import TextScore
 
 EMPTY = "(empty)"  # what a person sees of a text without characters
 
@@ -188,13 +188,13 @@ def _reference(name: str, console: Console, device: str) -> Any:
         return None
 
 
-def _truncated(scores: Sequence[JudgedScore]) -> str:
+def _truncated(scores: Sequence[TextScore]) -> str:
     """For the note of the table: how many texts were too long for the reference model."""
     cut = sum(score.truncated for score in scores)
     return f"; {cut:,} texts were cut to the reference model's window" if cut else ""
 
 
-def _say_openings(scores: Sequence[JudgedScore], console: Console) -> None:
+def _say_openings(scores: Sequence[TextScore], console: Console) -> None:
     """The entropy that does not grow with the length, if there are texts that are long enough for it."""
     from flexmdm.tasks.text.evaluation import OPENING
 
