@@ -13,6 +13,7 @@ import torch
 from flexmdm.backbones import bases, llada
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.backbones.retrofit import RetrofitModel
+from flexmdm.tasks.code import CodeTask
 from flexmdm.tasks.maze import MazeTask
 from flexmdm.tasks.text import TextTask
 from flexmdm.training.checkpoints import fault
@@ -102,6 +103,20 @@ def test_a_tokenizer_with_more_tokens_than_the_base_is_refused(retrofitted):
     larger = MazeTask(**{**MazeTask.from_dict(config.task).__dict__, "size": 9})
     with pytest.raises(ValueError, match="the task has .* tokens and .* knows"):
         build(replace(config, task=larger.to_dict()))
+
+
+def test_separators_without_a_row_in_the_table_of_the_base_are_named(tmp_path, monkeypatch, console):
+    monkeypatch.setenv("FLEXMDM_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "lines.txt").write_text("".join(f"{'abc' * (n % 3 + 1)}\n" for n in range(40)))
+    (tmp_path / "code").mkdir()
+    for n in range(20):
+        (tmp_path / "code" / f"{n}.py").write_text(f"def f{n}(x):\n    y = x + {n}\n    return y * x\n")
+    lines = TextTask(str(tmp_path / "lines.txt"), "mdm", tokenizer="bytes")
+    code = CodeTask(str(tmp_path / "code"), "mdm", tokenizer="bytes", held_out=0.2)
+    recipe = Recipe(steps=1, batch_size=4, eval_size=4)
+    train(RunConfig(lines.to_dict(), Network(16, 1, 2), recipe), tmp_path / "base", device="cpu", console=console)
+    with pytest.raises(ValueError, match=r"knows 257: 4 that stand behind those of the tokenizer .* rows to spare"):
+        build(RunConfig(code.to_dict(), Network(base=str(tmp_path / "base")), recipe))
 
 
 def test_adapters_need_a_base_built_like_llama(tiny, tmp_path, console):

@@ -36,8 +36,8 @@ def span_scores(truth: Sequence[Any], fillings: Sequence[Any]) -> SpanScores:
 def span_differences(truth: Sequence[Any], first: Sequence[Any], second: Sequence[Any], seed: int = 0) -> SpanScores:
     """How much better ``first`` is than ``second`` on the same spans; intervals by score, or by resampling the spans.
 
-    >>> span_differences(["a", "b", "c"], ["a", "b", "c"], ["a", "b", "d"]).exact.value
-    0.3333333333333333
+    >>> span_differences(["a", "b", "c", "d"], ["a", "b", "c", "d"], ["a", "b", "c", "x"]).exact.value
+    0.25
     """
     (our_same, our_near), (their_same, their_near) = _of_each(truth, first), _of_each(truth, second)
     return SpanScores(paired(our_same, their_same), mean(our_near - their_near, seed))

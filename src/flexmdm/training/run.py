@@ -106,10 +106,11 @@ def _from_base(network: Network, task: Any, common: dict[str, Any]) -> FlexMDMMo
 
 def _too_many_tokens(task: Any, base: str, known: int) -> str:
     problem = f"the task has {task.vocab_size:,} tokens and {base} knows {known:,}: "
-    if task.text.size > known:
+    of_text = task.text.size if isinstance(task, PreparedTask) else task.vocab_size
+    if of_text > known:
         return problem + f"use the tokenizer that belongs to it (--tokenizer {base})"
     return problem + (
-        f"{task.vocab_size - task.text.size} that stand behind those of the tokenizer (PAD, or what separates parts) "
+        f"{task.vocab_size - of_text} that stand behind those of the tokenizer (PAD, or what separates parts) "
         "have no row in its table; take a base with rows to spare, as LLaDA has, or for PAD a token that is there "
         "(pad_id in [task])"
     )
