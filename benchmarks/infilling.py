@@ -55,21 +55,19 @@ def by_network(pipeline: CodePipeline, pairs: list[tuple[str, str]], what: str, 
         return pipeline.fill(pairs, temperature=0.0, callback=bar, **options)
 
 
-def by_counting(task: CodeTask, gaps: list[tuple[list[int], list[int]]], most: int) -> list[str]:
-    """What n-grams of the training functions put there, 1 to ``most`` tokens."""
-    store = task.train.store
-    filler = NgramFiller.fit(store.take(torch.arange(len(store))), task.text.size)
+def by_counting(filler: NgramFiller, task: CodeTask, gaps: list[tuple[list[int], list[int]]], most: int) -> list[str]:
+    """What n-grams put there, 1 to ``most`` tokens."""
     rows = track(gaps, FLOOR, console=Console(stderr=True))
     return [task.text.decode(filler.fill(before, after, 1, most, beam=8)) for before, after in rows]
 
 
-def floor_of_lines(task: CodeTask, folder: Path) -> dict[str, Any]:
+def floor_of_lines(filler: NgramFiller, task: CodeTask, folder: Path) -> dict[str, Any]:
     """pass@1 of the n-grams on single lines of HumanEval-infilling, which have a line feed at their end."""
     problems = read_problems(folder)
     before, after = (
         task.text.encode([getattr(problem, side) for problem in problems.values()]) for side in ("prompt", "suffix")
     )
-    lines = by_counting(task, list(zip(before, after, strict=True)), LINE)
+    lines = by_counting(filler, task, list(zip(before, after, strict=True)), LINE)
     samples = [Sample(name, line.split("\n")[0] + "\n") for name, line in zip(problems, lines, strict=True)]
     scored = score_with_bar(problems, samples)
     return {"num": len(problems), **asdict(scored.pass_at[1])}
@@ -102,12 +100,12 @@ def main() -> None:
     if len({pipeline.task.compared_on for pipeline in pipelines.values()}) > 1:
         raise SystemExit("these runs have other functions or other tokens: they cannot be compared on the same spans")
     spans = cut(task, arguments.num)
-    store = task.train.store
-    learned = set(map(tuple, store.take(torch.arange(len(store))).tolist()))
+    functions = task.train.store.take(torch.arange(len(task.train.store)))
+    filler, learned = NgramFiller.fit(functions, task.text.size), set(map(tuple, functions.tolist()))
     seen = sum((*before, *middle, *after) in learned for before, middle, after in spans)
     texts = [tuple(map(task.text.decode, parts)) for parts in spans]
     truth, pairs = [middle for _, middle, _ in texts], [(before, after) for before, _, after in texts]
-    fillings, rows = {FLOOR: by_counting(task, [(before, after) for before, _, after in spans], MOST)}, []
+    fillings, rows = {FLOOR: by_counting(filler, task, [(before, after) for before, _, after in spans], MOST)}, []
     rows.append(row_of("n-grams", FLOOR, span_scores(truth, fillings[FLOOR]), 0, 0))
     for name, pipeline in pipelines.items():
         for options in SAMPLERS[pipeline.task.model]:
@@ -128,6 +126,7 @@ def main() -> None:
                 name: asdict(value) for name, value in scores._asdict().items()
             }
     command = f"python benchmarks/infilling.py {' '.join(map(str, arguments.runs))} --num {arguments.num}"
+    command += " --humaneval FOLDER" if arguments.humaneval else ""
     lines = [
         f"{arguments.num:,} spans of 1 to {MOST} tokens in held-out functions, the same for all; temperature 0; 95% "
         f"intervals, in which parts of one long function count as independent. Unlike the networks, the n-grams know "
@@ -145,7 +144,7 @@ def main() -> None:
         "|---|---|---|",
         *(f"| {pair} | {percent(row['exact'])} | {percent(row['similarity'])} |" for pair, row in differences.items()),
     ]
-    floor = floor_of_lines(task, arguments.humaneval) if arguments.humaneval else None
+    floor = floor_of_lines(filler, task, arguments.humaneval) if arguments.humaneval else None
     if floor is not None:
         lines += ["", f"{FLOOR} on {floor['num']:,} single lines of HumanEval-infilling: pass@1 {percent(floor)}."]
     examples = [dict(zip(("before", "cut", "after"), parts, strict=True)) for parts in texts[:20]]

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import track
 
 from flexmdm import TextPipeline
-from flexmdm.evaluation.intervals import wilson
+from flexmdm.evaluation.intervals import rate
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.evaluation.molecules import canonical, canonical_set, judge, scaffold_gaps
 from flexmdm.tasks.text.report import fill_with_bar
@@ -75,16 +75,10 @@ def infilled(name: str, pipeline: TextPipeline, num: int) -> dict:
     forms = [canonical(answer.text) for answer in answers]
     originals = [canonical(gap.before + gap.removed + gap.after) for gap in cut]
     return {
-        "model": name, "num": len(cut), "valid": _share([form is not None for form in forms]),
-        "same": _share([a == b for a, b in zip(forms, originals, strict=True)]),
+        "model": name, "num": len(cut), "valid": asdict(rate(sum(form is not None for form in forms), len(cut))),
+        "same": asdict(rate(sum(a == b for a, b in zip(forms, originals, strict=True)), len(cut))),
         "examples": [[gap.before, gap.removed, gap.after, a.gaps[0]] for gap, a in zip(cut, answers, strict=True)][:10],
     }  # fmt: skip
-
-
-def _share(right: list[bool]) -> dict[str, float]:
-    """How many of them, with a 95% interval."""
-    low, high = wilson(sum(right), len(right))
-    return {"value": sum(right) / len(right), "low": low, "high": high}
 
 
 def main() -> None:

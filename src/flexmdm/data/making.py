@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from rich.progress import Progress
 
-from flexmdm.data.pairs import Pair
 from flexmdm.data.reading import ReadReport, Records, files, numbered
 from flexmdm.data.splitting import chunk
 from flexmdm.data.stores import StoreWriter, token_dtype
@@ -187,7 +186,8 @@ class Maker:
     def _count_unknown(self, records: list[Any]) -> None:
         if self.tokenizer.takes_any:
             return
-        words = [[word for text in _texts(record) for word in words_of(text)] for record in records]
+        texts = map(self.preparation.texts, records)
+        words = [[word for text in of_one for word in words_of(text)] for of_one in texts]
         unknown = self.tokenizer.unknown_words(set().union(*words))
         lost = [[one for word in some if word in unknown for one in unknown[word]] for some in words if unknown]
         self.counts["unknown"] += sum(map(bool, lost))
@@ -256,11 +256,6 @@ class Maker:
             if settings.long != type(settings).long:  # they are not dropped unless somebody asks for it
                 advice.append(f"split long {settings.noun}s (--long split)")
         return [advice[0].capitalize(), *advice[1:]]
-
-
-def _texts(record: Any) -> list[str]:
-    """What people wrote in a record."""
-    return record.texts if isinstance(record, Pair) else [record]
 
 
 def _batches(records: Iterator[tuple[int, Any]]) -> Iterator[tuple[list[int], list[Any]]]:

@@ -38,12 +38,7 @@ class Pair:
 
     def __len__(self) -> int:
         """How many characters it has."""
-        return sum(map(len, self.texts))
-
-    @property
-    def texts(self) -> list[str]:
-        """What was said, the answer last."""
-        return [*(content for _, content in self.messages), self.answer]
+        return sum(len(content) for _, content in self.messages) + len(self.answer)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class Preparation:
         return "the data"
 
     def texts(self, record: Any) -> list[str]:
-        """The texts of a record, for a tokenizer to learn from."""
+        """The texts of a record, which a tokenizer learns from or has to know."""
         return [record]
 
     def maker(self, tokenizer: TextTokenizer, folder: Path) -> Maker:

@@ -513,7 +513,7 @@ def _hub_answers() -> bool:
 
     try:
         get_session().head(constants.ENDPOINT, timeout=_ASKED)
-    except Exception:  # of any kind; also if it is told to stay offline
+    except Exception:  # of a class that differs from version to version of the library; the caller says so
         return False
     return True
 

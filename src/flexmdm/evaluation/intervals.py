@@ -77,6 +77,15 @@ def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
     return max((centre - half) / scale, 0.0), min((centre + half) / scale, 1.0)
 
 
+def rate(successes: int, n: int) -> Interval:
+    """A success rate with its Wilson interval; of nothing, nothing is known.
+
+    >>> print(rate(90, 100))
+    0.90 (0.83 - 0.94)
+    """
+    return Interval(successes / n, *wilson(successes, n)) if n else Interval(math.nan, 0.0, 1.0)
+
+
 def paired(first: np.ndarray, second: np.ndarray, z: float = 1.96) -> Interval:
     """By how much the success rate of ``first`` is above that of ``second``, both tried on the same items ``[B]``.
 

@@ -18,7 +18,7 @@ from types import ModuleType
 
 import numpy as np
 
-from flexmdm.evaluation.intervals import Interval, wilson
+from flexmdm.evaluation.intervals import Interval, rate
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ def judge(smiles: Sequence[str], training: AbstractSet[str]) -> MoleculeScore:
     different = set(found)
     return MoleculeScore(
         num=len(smiles),
-        valid=_share(len(found), len(smiles)),
+        valid=rate(len(found), len(smiles)),
         unique=len(different) / len(found) if found else math.nan,
-        novel=_share(len(different - training), len(different)),
+        novel=rate(len(different - training), len(different)),
     )
 
 
@@ -106,12 +106,6 @@ def _branches(smiles: str) -> list[tuple[int, int]]:
         elif character == ")":
             found.append((opened.pop(), place + 1))
     return found
-
-
-def _share(successes: int, num: int) -> Interval:
-    """A rate with its Wilson interval; of nothing, nothing is known."""
-
-    return Interval(successes / num, *wilson(successes, num)) if num else Interval(math.nan, 0.0, 1.0)
 
 
 def _rdkit() -> ModuleType:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flexmdm.evaluation.intervals import Interval, mean, paired, wilson
+from flexmdm.evaluation.intervals import Interval, mean, paired, rate
 
 
 class SpanScores(NamedTuple):
@@ -30,7 +30,7 @@ def span_scores(truth: Sequence[Any], fillings: Sequence[Any]) -> SpanScores:
     """
     same, near = _of_each(truth, fillings)
     right = int(same.sum())
-    return SpanScores(Interval(right / len(same), *wilson(right, len(same))), mean(near))
+    return SpanScores(rate(right, len(same)), mean(near))
 
 
 def span_differences(truth: Sequence[Any], first: Sequence[Any], second: Sequence[Any], seed: int = 0) -> SpanScores:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from flexmdm.data.records import records
-from flexmdm.evaluation.intervals import Interval, mean, wilson
+from flexmdm.evaluation.intervals import Interval, mean, rate, wilson
 from flexmdm.evaluation.sandbox import Limits, Program, run_all
 from flexmdm.tasks.code.problems import Problem, Sample
 
@@ -160,7 +160,7 @@ def _estimate(counts: Sequence[tuple[int, int]], k: int) -> Interval:
     """Over tasks with so many samples, so many of them right."""
     if max(num for num, _ in counts) == 1:
         right = sum(right for _, right in counts)
-        return Interval(right / len(counts), *wilson(right, len(counts)))
+        return rate(right, len(counts))
     if len(counts) == 1:  # of how tasks differ, one tells nothing; of samples of this one, k = 1 does
         num, right = counts[0]
         return Interval(pass_at_k(num, right, k), *(wilson(right, num) if k == 1 else (0.0, 1.0)))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flexmdm.data.records import records
-from flexmdm.evaluation.intervals import Interval, wilson
+from flexmdm.evaluation.intervals import Interval, rate
 from flexmdm.tasks.math.answers import extract_answer
 from flexmdm.tasks.math.problems import WordProblem
 
@@ -72,8 +72,7 @@ def score(items: Sequence[Item]) -> MathScore:
     if not items:
         raise ValueError("there is nothing to score: give at least one generation")
     right = sum(item.correct for item in items)
-    accuracy = Interval(right / len(items), *wilson(right, len(items)))
-    return MathScore(tuple(items), accuracy, sum(item.answer is None for item in items))
+    return MathScore(tuple(items), rate(right, len(items)), sum(item.answer is None for item in items))
 
 
 def read_items(file: Path, problems: Sequence[WordProblem]) -> list[Item]:

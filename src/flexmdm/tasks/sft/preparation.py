@@ -49,7 +49,8 @@ class PairPreparation(Preparation):
         return f"the data with its prompts written as {self.format.text!r}"
 
     def texts(self, record: Any) -> list[str]:
-        return [self.format.write(record.messages), record.answer]
+        said = [content for _, content in record.messages]
+        return [*(said if self.format.is_chat else [self.format.write(record.messages)]), record.answer]
 
     def maker(self, tokenizer: TextTokenizer, folder: Path) -> Maker:
         return _PairMaker(self, self.format, tokenizer, folder)
