@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from flexmdm.tasks.math.arithmetic import problems
 from flexmdm.tasks.maze import MazeTask
+from flexmdm.tasks.sft import SFTTask
 from flexmdm.tasks.text import TextTask
 from flexmdm.training.config import Network, Recipe, RunConfig
 from flexmdm.training.run import train
@@ -201,3 +203,31 @@ def test_molecules_are_judged_row_by_row_and_not_twice(tmp_path, monkeypatch):
     assert len(columns((tmp_path / "results/molecules.md").read_text())) == 1
     monkeypatch.setattr(molecules, "sampled", None)  # what was measured is not measured again
     run(molecules, monkeypatch, *asked)
+
+
+# Downstream -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_sampler_of_a_model_gets_its_rows_and_flexmdm_is_compared_with_mdm(tmp_path, monkeypatch):
+    for split, num in (("train", 20), ("test", 5)):
+        rows = [{"question": one.question, "answer": one.answer} for one in problems(num, split=split, events=(1, 2))]
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for model in ("flexmdm", "mdm"):
+        task = SFTTask((str(tmp_path / "train.jsonl"),), model, tokenizer="characters", max_length=100, held_out=0.2)
+        recipe = Recipe(steps=1, batch_size=8, warmup=1, eval_every=1, eval_size=4, log_every=1)
+        network = Network(hidden=16, layers=1, heads=2, condition=16)
+        train(RunConfig(task.settled().to_dict(), network, recipe), tmp_path / model, device="cpu")
+    downstream = benchmark("downstream", tmp_path / "results")
+    asked = ("gsm8k", tmp_path / "flexmdm", tmp_path / "mdm", "--data", tmp_path, "--name", "sums", "--num", 4)
+    run(downstream, monkeypatch, *asked, "--steps", 2, 80)
+    stored = json.loads((tmp_path / "results/sums.json").read_text())
+    rows = [(row["run"], row["sampler"], row["steps"]) for row in stored["rows"]]
+    assert ("flexmdm", "spaced", 2) in rows and ("flexmdm", "spaced", 80) not in rows
+    assert ("mdm", "low_confidence", 80) in rows and len(rows) == 11
+    assert all(row["num"] == 4 and row["accuracy"]["low"] == 0 for row in stored["rows"])
+    assert len(stored["differences"]) == 5 and {row["minus"] for row in stored["differences"]} == {"mdm"}
+    assert [len(one["items"]) for one in stored["examples"]] == [4, 4]
+    assert len(columns((tmp_path / "results/sums.md").read_text())) == 2
+    assert {file.name for file in (tmp_path / "results").iterdir()} >= {"sums.png", "sums-loss.png", "logs"}
+    monkeypatch.setattr(downstream.sweeps, "written", None)  # what was generated is not generated again
+    run(downstream, monkeypatch, *asked, "--steps", 2, 80)

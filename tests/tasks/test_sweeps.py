@@ -230,6 +230,15 @@ def test_two_runs_are_compared_item_by_item_in_a_table_and_a_figure(tmp_path, co
     assert "strong" in (tmp_path / "figures" / "words.svg").read_text()
 
 
+def test_samplers_of_one_run_are_curves_of_their_own(tmp_path):
+    points = [
+        point for sampler in ("tau", "spaced") for point in sweep(Words(), [run(Pipeline())], [4, 16], sampler=sampler)
+    ]
+    draw(points, Words(), tmp_path / "words.svg")
+    shown = (tmp_path / "words.svg").read_text()
+    assert "<!-- mine, tau -->" in shown and "<!-- mine, spaced -->" in shown
+
+
 def test_the_table_counts_what_was_not_answered(console):
     (point,) = sweep(Words(), [run(Pipeline())], [4])
     console.print(table_of([replace(point, figures={"unanswered": 17})], Words()))

@@ -450,22 +450,26 @@ def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
 
 
 def draw(points: Sequence[Point], benchmark: Benchmark, file: Path) -> None:
-    """The share of right items against the evaluations, one curve per run, as .png or .svg."""
+    """The share of right items against the evaluations, one curve per run and sampler, as .png or .svg."""
     from flexmdm.evaluation.charts import Curve, Panel, draw_panels, save_figure
 
+    lines: dict[tuple[str, str], list[Point]] = {}
+    for point in points:
+        lines.setdefault((point.run, point.options["sampler"]), []).append(point)
+    several = len(lines) > len({run for run, _ in lines})  # samplers of one run
     curves = []
-    for name in dict.fromkeys(point.run for point in points):
-        mine = sorted((point for point in points if point.run == name), key=lambda point: point.evaluations)
+    for (run, sampler), mine in lines.items():
+        mine.sort(key=lambda point: point.evaluations)
         shares = [point.share for point in mine]
         curves.append(
             Curve(
-                name,
+                f"{run}, {sampler}" if several else run,
                 [point.evaluations for point in mine],
                 [share.value for share in shares],
                 [(share.value - share.low, share.high - share.value) for share in shares],
             )
         )
-    samplers = {f"{point.model}: {point.options['sampler']}" for point in points}
-    panel = Panel(f"{points[0].num:,} items; {', '.join(sorted(samplers))}", benchmark.measure, curves)
+    samplers = [] if several else sorted({f"{point.model}: {point.options['sampler']}" for point in points})
+    panel = Panel("; ".join([f"{points[0].num:,} items", *samplers]), benchmark.measure, curves)
     file.parent.mkdir(parents=True, exist_ok=True)
     save_figure(draw_panels([panel], benchmark.title), [file])
