@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flexmdm.evaluation.intervals import by_name
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -75,7 +77,8 @@ def compete(
         pair = {"run": paths.get(point.run, point.run), "minus": paths.get(base.run, base.run)}
         compared.append({**pair, "steps": point.steps, **vars(difference)})
     if json is not None:
-        results = [{**point.to_dict(contest.measure), "run": paths.get(point.run, point.run)} for point in points]
+        rows = [by_name(point.to_dict(contest.measure)) for point in points]
+        results = [{**row, "run": paths.get(row["run"], row["run"])} for row in rows]
         figures = {"data": str(contest.file), "split": contest.split, "seed": options.get("seed", 0)}
         _write(json, name, f"{folder}/", {**figures, "results": results}, compared)
     if page is not None:
@@ -136,7 +139,7 @@ def _write(json: Path, name: str, items: str, figures: dict[str, Any], compared:
     json.parent.mkdir(parents=True, exist_ok=True)
     head = {"benchmark": name, "command": shlex.join(["flexmdm", *sys.argv[1:]])}
     tail = {"differences": compared} if compared else {}
-    json.write_text(json_module.dumps(head | figures | tail, indent=2) + "\n")
+    json.write_text(json_module.dumps(head | by_name(figures) | tail, indent=2) + "\n")
     print(f"written to {json}, items in {items}", file=sys.stderr)
 
 

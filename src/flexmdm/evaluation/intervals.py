@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,22 @@ class Interval:
 
     def __str__(self) -> str:
         return f"{self.value:.2f} ({self.low:.2f} - {self.high:.2f})"
+
+
+def by_name(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """One flat row for machines: a number by its name, and the ends of its interval or its standard error beside it.
+
+    >>> by_name({"num": 8, "accuracy": {"value": 0.5, "low": 0.2, "high": 0.8}})
+    {'num': 8, 'accuracy': 0.5, 'accuracy_low': 0.2, 'accuracy_high': 0.8}
+    """
+    row: dict[str, Any] = {}
+    for name, value in figures.items():
+        if isinstance(value, dict) and "value" in value:
+            row[name] = value["value"]
+            row |= {f"{name}_{end}": value[end] for end in value if end != "value"}
+        else:
+            row[name] = value
+    return row
 
 
 def bootstrap(columns: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], seed: int = 0) -> Interval:

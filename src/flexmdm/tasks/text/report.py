@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.evaluation.intervals import by_name
 from flexmdm.tasks.generating import progress_bar
 from flexmdm.tasks.prepared import PreparedTask
 from flexmdm.tasks.text.pipeline import Filled, TextPipeline
@@ -163,8 +164,9 @@ def evaluate(
     bits_of = {score.model: score.to_dict() for score in known}
     rows = []
     for score in scores[1:]:
-        row = _by_name(score.to_dict(), bits_of.get(score.model, {}))
-        rows.append({**row, "xz_bits_per_character": xz})
+        bits = bits_of.get(score.model, {"num": 0})
+        figures = {**bits, "likelihood_num": bits["num"], **score.to_dict(), "xz_bits_per_character": xz}
+        rows.append(by_name(figures))
     if page is not None:
         page.parent.mkdir(parents=True, exist_ok=True)
         lengths = [len(tokens) for tokens in judge.tokens]
@@ -210,18 +212,6 @@ def _say_openings(scores: Sequence[TextScore], console: Console) -> None:
 
 def _bits(estimate: Any) -> str:
     return f"{estimate.value:.2f} ± {estimate.standard_error:.2f}"
-
-
-def _by_name(score: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    """One flat row: a number by its name, and the ends of its interval or its standard error beside it."""
-    row: dict[str, Any] = {}
-    for name, value in {**score, **{k: v for k, v in known.items() if k not in ("model", "num")}}.items():
-        if isinstance(value, dict):
-            row[name] = value["value"]
-            row |= {f"{name}_{end}": value[end] for end in value if end != "value"}
-        else:
-            row[name] = value
-    return {**row, "likelihood_num": known.get("num", 0)}
 
 
 def fill_with_bar(
