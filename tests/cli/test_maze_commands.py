@@ -30,6 +30,14 @@ def test_a_run_leaves_weights_a_log_and_a_picture(run):
     assert not list(run.rglob("*.bin"))
 
 
+def test_a_flexmdm_starts_from_an_mdm_of_the_same_maze(mdm, tmp_path, command):
+    options = ["--task", "maze", "--size", "7", "--subgoals", "2-4", "--steps", "2", "--device", "cpu"]
+    _, err, code = command("train", *options, "--from", mdm, "--out", tmp_path / "run")
+    assert code == 0, err
+    _, err, code = command("eval", tmp_path / "run", "--subgoals", "3", "--num", "2")
+    assert code == 0, err
+
+
 @pytest.mark.parametrize("which", ["run", "mdm"])
 def test_eval_gives_success_with_its_interval_and_its_price(which, request, tmp_path, command):
     folder = request.getfixturevalue(which)

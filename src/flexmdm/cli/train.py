@@ -201,8 +201,8 @@ def train(
         raise ValueError("what to learn? Give a file, or --task maze, or a --config that says it")
     _check_options(stored["name"], [key for key, value in named.items() if value is not None])
     if stored["name"] == "maze" and size is not None:
-        stored["size"] = _number(size)
-    elif start is not None and not resume and config is None:
+        stored["size"], size = _number(size), None
+    if start is not None and not resume and config is None:
         if size is not None:
             raise ValueError(f"--size is for a new network: with --from it is that of {start}")
         theirs = starting.defaults(start)
@@ -211,7 +211,7 @@ def train(
         base = replace(base, **dict(zip(("network", "recipe"), _sized(size or "tiny"), strict=True)))
     elif size is not None:
         raise ValueError("--size is for a new run without a --config: change the numbers of [network] there")
-    if start is not None and not resume and tokenizer is None:
+    if start is not None and not resume and tokenizer is None and stored["name"] != "maze":
         stored["tokenizer"] = start
     sizes = {
         "hidden": hidden,
