@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from rich.console import Console
 
+from flexmdm.evaluation.charts import COLOURS, MARKERS
 from flexmdm.evaluation.fluency import ReferenceLM
-from flexmdm.evaluation.lengths import length_floor, length_histogram
+from flexmdm.evaluation.lengths import length_floor
 from flexmdm.tasks.text import TextPipeline
 from flexmdm.tasks.text.evaluation import Judge, held_out_bits, measure
 from flexmdm.training.progress import LOG_FILE, draw_curves, read_log, training_of
@@ -153,18 +155,19 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """The paper's two figures: the lengths, and length and fluency against steps."""
+    """The paper's two figures: the lengths, and length and fluency against evaluations."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
-    shown = {f"{r['model']}, {r['steps']} steps": r["lengths"] for r in results["rows"] if _in_histogram(r)}
-    edges, shares = length_histogram({"held-out": results["held_out_lengths"], **shown})
-    for name, share in shares.items():
-        left.stairs(share, edges, label=name, fill=name == "held-out", color="0.85" if name == "held-out" else None)
-    left.set(title="lengths", xlabel="tokens", ylabel="share per token")
-    left.legend(frameon=False, fontsize=8)
+    left.set(title="lengths: W1 is the area between two curves", xlabel="tokens", ylabel="share of texts up to it")
     curves: dict[str, list[dict[str, Any]]] = {}
     for row in results["rows"]:
         if row["steps"]:
             curves.setdefault(f"{row['model']}, {row['sampler']}", []).append(row)
+    looks = dict(zip(curves, cycle(zip(COLOURS, MARKERS, strict=True)), strict=False))
+    left.ecdf(results["held_out_lengths"], color="0.8", linewidth=5, label="held-out")
+    for name, rows in curves.items():
+        for row in filter(_in_lengths, rows):
+            dashes = ":" if row["steps"] == LONG else "-"
+            left.ecdf(row["lengths"], color=looks[name][0], linestyle=dashes, label=f"{name}, {row['steps']} steps")
     for axes, measure_name in ((middle, "length_w1"), (right, "generative_perplexity")):
         for name, rows in curves.items():
             points = [
@@ -172,23 +175,27 @@ def draw(results: dict[str, Any], path: Path) -> None:
             ]
             if points:
                 at, value, low, high = zip(*sorted(points), strict=True)
-                axes.plot(at, value, marker="o", markersize=4, label=name)
-                axes.fill_between(at, low, high, alpha=0.15)
+                colour, marker = looks[name]
+                axes.plot(at, value, marker=marker, markersize=5, color=colour, label=name)
+                axes.fill_between(at, low, high, alpha=0.1, color=colour, linewidth=0)
         axes.set_xscale("log", base=2)
         axes.set_xlabel("network evaluations")
-    middle.axhline(results["rows"][0]["floor"], color="0.6", linestyle=":", label="exact samples")
-    middle.set(title="length W1", yscale="log", ylabel="tokens")
+    floor = next(row for row in results["rows"] if row["model"] == "held-out")["floor"]
+    middle.axhline(floor, color="0.5", linestyle=":", label=f"{results['num']:,} exact samples")
+    middle.set(title="length W1", ylabel="tokens", ylim=(0, None))
     right.set(title="generative perplexity", yscale="log")
     reference = next(row for row in results["rows"] if row["model"] == "held-out")["generative_perplexity"]["value"]
     if reference is not None:
-        right.axhline(reference, color="0.6", linestyle=":", label="held-out texts")
-    middle.legend(frameon=False, fontsize=8)
+        right.axhline(reference, color="0.5", linestyle=":", label="held-out texts")
+    for axes in (left, middle):
+        axes.legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(figure)
 
 
-def _in_histogram(row: dict[str, Any]) -> bool:
-    return row["sampler"] == "tau" and row["steps"] in (256, LONG)
+def _in_lengths(row: dict[str, Any]) -> bool:
+    """The most steps that a sampler has, of those that are the paper's or ours."""
+    return (row["sampler"], row["steps"]) in (("tau", 256), ("tau", LONG), ("spaced", MOST["spaced"]))
 
 
 if __name__ == "__main__":
