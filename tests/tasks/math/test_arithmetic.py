@@ -40,6 +40,13 @@ def test_every_problem_is_right():
         assert all(1 <= int(number) <= 99 for number in re.findall(r"\d+", problem.question + problem.answer))
 
 
+@pytest.mark.parametrize("largest", [2, 9, 30])
+def test_no_number_is_larger_than_it_may_be(largest):
+    for problem in problems(40, events=(1, 3), largest=largest):
+        numbers = list(map(int, re.findall(r"\d+", problem.answer)))
+        assert max(numbers) <= largest and min(numbers) >= 1 and told(problem.question) == int(problem.final)
+
+
 def test_solutions_have_different_lengths_also_for_questions_of_one_length():
     found = problems(2000)
     assert {problem.answer.count("\n") for problem in found} >= set(range(1, 9))

@@ -5,7 +5,8 @@
 
 A problem is a chain of one to five events, such as ``Mia has 7 pens, gets 5, gets 2 boxes of 4, doubles them.`` Its
 solution has a line for each calculation, ``7+5=12``, ``2*4=8``, ``12+8=20``, ``20*2=40``, and ends with ``#### 40``, as
-those of GSM8K. All numbers are from 1 to 99. Boxes take two lines, so a question does not tell at a glance how long its
+those of GSM8K. All numbers are from 1 to ``--largest``, 99 unless said otherwise: the smaller they are, the sooner a
+network knows all sums and products. Boxes take two lines, so a question does not tell at a glance how long its
 solution is.
 
 Whether a problem is for training or for the test is decided by a hash of its solution: whatever the seeds, the two
@@ -26,12 +27,15 @@ from flexmdm.tasks.math.problems import WordProblem
 SPLITS = ("train", "test")
 _TEST_SHARE = 10  # one in so many
 _LARGEST = 99
+_AMOUNT = 20  # at most, of what is had at first, got or lost
 _PATIENCE = 500  # tries without a new problem
 _NAMES = ("Ann", "Ben", "Eva", "Ida", "Leo", "Mia", "Sam", "Tom")
 _THINGS = ("pens", "eggs", "nuts", "cups", "keys", "figs", "caps", "pins")
 
 
-def problems(num: int, seed: int = 0, split: str = "train", events: tuple[int, int] = (1, 5)) -> list[WordProblem]:
+def problems(
+    num: int, seed: int = 0, split: str = "train", events: tuple[int, int] = (1, 5), largest: int = _LARGEST
+) -> list[WordProblem]:
     r"""Different problems.
 
     Args:
@@ -40,6 +44,7 @@ def problems(num: int, seed: int = 0, split: str = "train", events: tuple[int, i
         split: ``train`` or ``test``.
         events: how many a chain has, from and to. Each number is drawn equally often, but of short chains there are not
             many different ones, so that they are rarer among what is found.
+        largest: of all numbers.
 
     >>> problem = problems(1, seed=4)[0]
     >>> problem.question, problem.answer
@@ -50,11 +55,13 @@ def problems(num: int, seed: int = 0, split: str = "train", events: tuple[int, i
     low, high = events
     if num < 0 or not 1 <= low <= high:
         raise ValueError(f"num is not negative, and a chain has at least one event; got {num} and {low} to {high}")
+    if largest < 2:
+        raise ValueError(f"the largest number must be at least 2, got {largest}")
     rng = random.Random(seed)
     found: dict[str, WordProblem] = {}
     misses = 0
     while len(found) < num:
-        problem = _problem(rng, rng.randint(low, high))
+        problem = _problem(rng, rng.randint(low, high), largest)
         misses += 1
         what = problem.answer if split == "test" else problem.question
         if split_of(problem) == split and what not in found:
@@ -71,21 +78,25 @@ def split_of(problem: WordProblem) -> str:
     return "test" if crc32(problem.answer.encode()) % _TEST_SHARE == 0 else "train"
 
 
-def _problem(rng: random.Random, events: int) -> WordProblem:
+def _problem(rng: random.Random, events: int, largest: int) -> WordProblem:
     name, thing = rng.choice(_NAMES), rng.choice(_THINGS)
-    number = rng.randint(1, 20)
+    number = rng.randint(1, min(_AMOUNT, largest))
     told, worked = [f"{name} has {number} {thing}"], []
     for _ in range(events):
-        event, lines, number = rng.choice(_possible(rng, number))
+        event, lines, number = rng.choice(_possible(rng, number, largest))
         told.append(event)
         worked += lines
     return WordProblem(", ".join(told) + ".", "\n".join([*worked, f"#### {number}"]))
 
 
-def _possible(rng: random.Random, number: int) -> list[tuple[str, list[str], int]]:
+def _possible(rng: random.Random, number: int, largest: int) -> list[tuple[str, list[str], int]]:
     """What may happen next: how it is told, the calculations, and the number after it."""
-    more, fewer = rng.randint(1, 20), rng.randint(1, min(number, 20))
+    more, fewer = rng.randint(1, _AMOUNT), rng.randint(1, _AMOUNT)
     boxes, each = rng.randint(2, 5), rng.randint(2, 9)
+    if number < largest:
+        more = (more - 1) % (largest - number) + 1  # at least one of the two is always possible
+    if number > 1:
+        fewer = (fewer - 1) % (number - 1) + 1
     inside = boxes * each
     every = [
         (f"gets {more}", [f"{number}+{more}={number + more}"], number + more),
@@ -97,7 +108,7 @@ def _possible(rng: random.Random, number: int) -> list[tuple[str, list[str], int
             number + inside,
         ),
     ]
-    return [one for one in every if 1 <= one[2] <= _LARGEST]
+    return [one for one in every if 1 <= one[2] <= largest]
 
 
 def main() -> None:
@@ -108,9 +119,10 @@ def main() -> None:
     parser.add_argument("--split", choices=SPLITS, default="train")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--events", type=int, nargs=2, default=(1, 5), metavar=("FROM", "TO"))
+    parser.add_argument("--largest", type=int, default=_LARGEST, help="of all numbers")
     options = parser.parse_args()
     try:
-        written = problems(options.num, options.seed, options.split, tuple(options.events))
+        written = problems(options.num, options.seed, options.split, tuple(options.events), options.largest)
     except ValueError as error:
         parser.error(str(error))
     options.out.parent.mkdir(parents=True, exist_ok=True)
