@@ -171,7 +171,8 @@ def retrofit(
 ) -> FlexMDMModel:
     """A model that starts as the one at ``place`` is.
 
-    An MDM becomes a FlexMDM if it is to have ``insertions``; what is a FlexMDM already goes on as it is.
+    An MDM becomes a FlexMDM if it is to have ``insertions``; what is a FlexMDM already goes on as it is. A DiT can also
+    become an MDM: if its templates had known lengths among them, it can fill masks already.
 
     Args:
         place: as `load_base` takes it, or a run.
@@ -190,14 +191,14 @@ def retrofit(
     kind = check_base(place, options.get("mask_id"), options.get("four_bit", False), lora is not None)["model_type"]
     if kind == FlexMDMConfig.model_type:
         own = FlexMDMModel.from_pretrained(place)
-        _check_kind(own, insertions, place)
-        return _going_on(own, common) if own.config.insertions == insertions else _with_insertion_head(own, common)
+        return _going_on(own, common) if own.config.insertions == insertions else _other_kind(own, common)
     if kind != RetrofitConfig.model_type:
         base, learned = load_base(place, **options), {}
     else:
         placed = {name: options[name] for name in ("device_map",) if name in options}
         run = RetrofitModel.from_pretrained(place, **placed)  # in the precision it was trained in
-        _check_kind(run, insertions, place)
+        if run.config.insertions and not insertions:
+            raise ValueError(f"{place} is a FlexMDM: it cannot become an MDM; start from the MDM it was made from")
         if run.config.lora is not None and lora not in (None, run.config.lora):
             raise ValueError(
                 f"{place} has adapters already, {run.config.lora}: go on with these, or merge them first "
@@ -229,11 +230,6 @@ def _precision(options: dict[str, Any]) -> str:
     return "4-bit" if options.get("four_bit") else str(options.get("dtype") or torch.float32).removeprefix("torch.")
 
 
-def _check_kind(model: FlexMDMModel, insertions: bool, place: str) -> None:
-    if model.config.insertions and not insertions:
-        raise ValueError(f"{place} is a FlexMDM: it cannot become an MDM; start from the MDM it was made from")
-
-
 def _going_on(model: FlexMDMModel, common: dict[str, Any]) -> FlexMDMModel:
     """What is already what it is to be, with another task."""
     model.config.task = common["task"]
@@ -253,12 +249,12 @@ def as_stored(encoder: PretrainedConfig) -> dict[str, Any]:
     return {"model_type": encoder.model_type, **encoder.to_diff_dict()}
 
 
-def _with_insertion_head(mdm: FlexMDMModel, common: dict[str, Any]) -> FlexMDMModel:
-    """Our DiT has a clock and flags already: only the insertion head is new."""
+def _other_kind(dit: FlexMDMModel, common: dict[str, Any]) -> FlexMDMModel:
+    """A FlexMDM from an MDM or an MDM from a FlexMDM: in our DiT only the insertion head is new, or left out."""
     sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "condition_size")
     kept = (*sizes, "dropout", "neighbours", "mask_id")
-    model = FlexMDMModel(FlexMDMConfig(**{name: getattr(mdm.config, name) for name in kept}, **common))
-    model.load_state_dict(mdm.state_dict(), strict=False)
+    model = FlexMDMModel(FlexMDMConfig(**{name: getattr(dit.config, name) for name in kept}, **common))
+    model.load_state_dict(dit.state_dict(), strict=False)
     return model.train()
 
 

@@ -13,7 +13,7 @@ Run = Annotated[str | None, typer.Argument(help="A folder that `flexmdm train --
 Pretrained = Annotated[str | None, typer.Option(help="Weights that come with flexmdm, by name.")]
 SAMPLERS = "tau, adaptive, spaced, or (MDM only) low_confidence."
 _SAMPLERS = ("tau", "adaptive", "spaced", "low_confidence")  # a test knows that there are no others
-_PRETRAINED = Path(__file__).parents[1] / "pretrained"
+PRETRAINED = Path(__file__).parents[1] / "pretrained"
 STEP = "A step of spaced may take several evaluations of the network."
 DEFAULT_SAMPLER = "FlexMDM: spaced; MDM: tau on text, low_confidence on mazes"
 Sampler = Annotated[str | None, typer.Option(help=f"{SAMPLERS} [default: {DEFAULT_SAMPLER}]")]
@@ -40,7 +40,7 @@ def announce(*runs: str | None) -> None:
 
 def trained_on(run: str | None, pretrained: str | None = None) -> str | None:
     """The name of the task of a run, or of a model that was saved alone, without loading it; ``None`` if unknown."""
-    folder = _PRETRAINED / pretrained if pretrained is not None else Path(run) if run is not None else None
+    folder = PRETRAINED / pretrained if pretrained is not None else Path(run) if run is not None else None
     if folder is None:
         return None
     for name in ("config.json", "run.json"):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from flexmdm.cli.shared import PRETRAINED
+
 if TYPE_CHECKING:
     from flexmdm.training.config import RunConfig
 
@@ -43,8 +45,11 @@ def _paper() -> dict[str, Any]:
 
 
 def absolute(place: str | None) -> str | None:
-    """A folder as it is found from anywhere; a name on the Hub as it is."""
-    return str(Path(place).resolve()) if place and Path(place).exists() else place
+    """A folder, or weights that come with the package, as they are found from anywhere; a name on the Hub as it is."""
+    if not place:
+        return place
+    folder = Path(place) if Path(place).exists() else PRETRAINED / place
+    return str(folder.resolve()) if folder.exists() else place
 
 
 def existing(out: Path | None) -> Path:

@@ -142,7 +142,9 @@ def train(
     pairs: Annotated[int | None, typer.Option(help="maze: start-goal pairs. [default: 15000]")] = None,
     start: Annotated[
         str | None,
-        typer.Option("--from", help="Start from this model: a run, or a base of `flexmdm retrofit`."),
+        typer.Option(
+            "--from", help="Start from this: a run, text (it comes with flexmdm), or a base of `flexmdm retrofit`."
+        ),
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps.")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.01, help="Train for about so long instead.")] = None,
