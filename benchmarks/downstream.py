@@ -2,7 +2,10 @@
 
 `flexmdm eval --benchmark` does this for one sampler; here every sampler of a model gets its curve. Needs trained runs,
 such as those of configs/arithmetic.toml, configs/gsm8k.toml and configs/code.toml, and the problems. What is generated
-is kept beside the first run, in NAME.items, so that an interrupted run goes on where it was.
+is kept beside the first run, in NAME.items, so that an interrupted run goes on where it was; --fresh starts again.
+
+Each row of FlexMDM is compared item by item with MDM's better sampler at the fewest steps that take about as many
+evaluations.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ SAMPLERS = {"flexmdm": ("adaptive", "tau", "spaced"), "mdm": ("low_confidence", 
 MOST = {"spaced": 64}  # steps of a sampler that is made for few; one of its steps takes several evaluations
 BENCHMARKS: dict[str, Any] = {"gsm8k": (math.GSM8K, math), "humaneval-infill": (code.HumanEvalInfill, code)}
 SHOWN = 8  # items whose texts are written down
+AS_MANY = 0.9  # of the evaluations, that are about as many
 
 
 def main() -> None:
@@ -45,7 +49,13 @@ def main() -> None:
     parser.add_argument("--name", required=True, help="of the result files")
     parser.add_argument("--steps", type=int, nargs="+", default=[8, 16, 32, 64, 128])
     parser.add_argument("--num", type=int, help="the first so many problems; by default all")
+    parser.add_argument("--fresh", action="store_true", help="generate everything again")
     arguments = parser.parse_args()
+    if len({run.name for run in arguments.runs}) < len(arguments.runs):
+        raise SystemExit("the runs need different names, as they stand in the table by them")
+    items = arguments.runs[0].parent / f"{arguments.name}.items"
+    if arguments.fresh:
+        shutil.rmtree(items, ignore_errors=True)
     kind, room = BENCHMARKS[arguments.benchmark]
     contest = kind.read(arguments.data)
     points: list[sweeps.Point] = []
@@ -53,8 +63,7 @@ def main() -> None:
         entrant = room.entrant_of(run.name, *load_named(run, None, None))
         for sampler in SAMPLERS[entrant.model]:
             counts = [steps for steps in arguments.steps if steps <= MOST.get(sampler, steps)]
-            folder = arguments.runs[0].parent / f"{arguments.name}.items" / sampler
-            points += sweeps.sweep(contest, [entrant], counts, arguments.num, folder, sampler=sampler)
+            points += sweeps.sweep(contest, [entrant], counts, arguments.num, items / sampler, sampler=sampler)
     command = (
         f"python benchmarks/downstream.py {arguments.benchmark} {' '.join(map(str, arguments.runs))} --data FOLDER "
         f"--name {arguments.name} --steps {' '.join(map(str, arguments.steps))}"
@@ -66,8 +75,7 @@ def main() -> None:
         "runs": {run.name: training_of(run) for run in arguments.runs},
         "rows": [point.to_dict(contest.measure) for point in points],
         "differences": [
-            {"run": point.run, "sampler": point.options["sampler"], "minus": base.run, "steps": point.steps,
-             **vars(difference)}
+            {"run": point.run, **_settings(point), "minus": {"run": base.run, **_settings(base)}, **vars(difference)}
             for point, base, difference in against_mdm(points)
         ],
         "examples": examples(points),
@@ -84,11 +92,15 @@ def main() -> None:
 
 
 def against_mdm(points: Sequence[sweeps.Point]) -> list[tuple[sweeps.Point, sweeps.Point, Interval]]:
-    """Each FlexMDM against MDM with its first sampler and as many steps, item by item."""
-    base = [point for point in points if (point.model, point.options["sampler"]) == ("mdm", SAMPLERS["mdm"][0])]
-    known = {point.steps for point in base}
-    others = [point for point in points if point.model == "flexmdm" and point.steps in known]
-    return [pair for pair in sweeps.differences([*base, *others]) if pair[0].model == "flexmdm"]
+    """Each FlexMDM against MDM's better sampler at the fewest steps with about as many evaluations, item by item."""
+    mdm = sorted((point for point in points if point.model == "mdm"), key=_steps)
+    pairs = []
+    for point in (point for point in points if point.model == "flexmdm" and mdm):
+        enough = [other.steps for other in mdm if other.evaluations >= AS_MANY * point.evaluations]
+        steps = enough[0] if enough else mdm[-1].steps
+        base = max((other for other in mdm if other.steps == steps), key=lambda other: other.share.value)
+        pairs.append((point, base, sweeps.difference(point, base)))
+    return pairs
 
 
 def examples(points: Sequence[sweeps.Point]) -> list[dict[str, Any]]:
@@ -98,7 +110,8 @@ def examples(points: Sequence[sweeps.Point]) -> list[dict[str, Any]]:
         first = next(point for point in points if point.run == name)
         best = max((p for p in points if (p.run, p.options["sampler"]) == (name, first.options["sampler"])), key=_steps)
         assert best.items is not None
-        lines = [json.loads(line) for line in best.items.read_text(encoding="utf-8").splitlines()]
+        with open(best.items, encoding="utf-8") as journal:  # lines end at line feeds alone
+            lines = [json.loads(line) for line in journal]
         texts = [line for line in lines if "generation" in line or "completion" in line][:SHOWN]
         found.append({"run": name, "sampler": best.options["sampler"], "steps": best.steps, "items": texts})
     return found
@@ -111,29 +124,49 @@ def markdown(results: dict[str, Any], measure: str) -> str:
         for name, of in results["runs"].items()
     ]
     rows = [
-        f"| {row['run']} | {row['sampler']} | {row['steps']} | {_percent(row[measure])} | {row['evaluations']:.0f} |"
+        f"| {row['run']} | {row['sampler']} | {row['steps']} | {Interval(**row[measure]).percent()} | "
+        f"{row['evaluations']:.0f} |"
         for row in results["rows"]
     ]
     differences = [
-        f"| {row['run']}, {row['sampler']} - {row['minus']}, {SAMPLERS['mdm'][0]} | {row['steps']} | "
+        f"| {_label(row)} | {_label(row['minus'])} | "
         f"{100 * row['value']:+.1f} ({100 * row['low']:+.1f} to {100 * row['high']:+.1f}) |"
         for row in results["differences"]
     ]
-    paired = ["", "| on the same items | steps | points |", "|---|---|---|", *differences] if differences else []
+    head = ["", "| on the same items (evaluations) | against (evaluations) | points |", "|---|---|---|"]
+    paired = [*head, *differences] if differences else []
     return "\n".join([
         f"{results['problems']}: {results['rows'][0]['num']:,} items, temperature 0; 95% intervals. Made by "
         f"`{results['command']}`.",
-        "", *trained, "",
+        "", *trained, *notes(results["rows"]), "",
         f"| run | sampler | steps | {measure} | evaluations |", "|---|---|---|---|---|", *rows, *paired,
     ]) + "\n"  # fmt: skip
+
+
+def notes(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What kept the runs from being asked in full: in how many items at most, of any row."""
+    kinds = {
+        "shortened": "of which it saw only a part", "refused": "that it could not take",
+        "hit_max_length": "that grew to its limit", "unanswered": "without a number",
+    }  # fmt: skip
+    lines = []
+    for run in dict.fromkeys(row["run"] for row in rows):
+        most = {kind: max(row.get(kind) or 0 for row in rows if row["run"] == run) for kind in kinds}
+        told = [f"{most[kind]:,} {what}" for kind, what in kinds.items() if most[kind]]
+        lines += [f"{run}: items {', '.join(told)} (at most, of the rows below).  "] if told else []
+    return lines
 
 
 def _steps(point: sweeps.Point) -> int:
     return point.steps
 
 
-def _percent(interval: dict[str, float]) -> str:
-    return f"{interval['value']:.1%} ({100 * interval['low']:.1f} - {100 * interval['high']:.1f})"
+def _settings(point: sweeps.Point) -> dict[str, Any]:
+    return {"sampler": point.options["sampler"], "steps": point.steps, "evaluations": point.evaluations}
+
+
+def _label(row: dict[str, Any]) -> str:
+    return f"{row['run']}, {row['sampler']} {row['steps']} ({row['evaluations']:.0f})"
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
+from flexmdm.evaluation.intervals import Interval
 from flexmdm.evaluation.ngrams import NgramFiller
 from flexmdm.evaluation.spans import SpanScores, span_differences, span_scores
 from flexmdm.tasks.code import CodePipeline, CodeTask, Cutting, Sample, read_problems
@@ -70,7 +71,7 @@ def floor_of_lines(filler: NgramFiller, task: CodeTask, folder: Path) -> dict[st
     lines = by_counting(filler, task, list(zip(before, after, strict=True)), LINE)
     samples = [Sample(name, line.split("\n")[0] + "\n") for name, line in zip(problems, lines, strict=True)]
     scored = score_with_bar(problems, samples)
-    return {"num": len(problems), **asdict(scored.pass_at[1])}
+    return {"num": len(problems), "pass@1": asdict(scored.pass_at[1])}
 
 
 def row_of(model: str, label: str, scores: SpanScores, evaluations: float, seconds: float) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def row_of(model: str, label: str, scores: SpanScores, evaluations: float, secon
 
 def percent(interval: dict[str, float]) -> str:
     """A share with its interval."""
-    return f"{interval['value']:.1%} ({interval['low']:.1%} - {interval['high']:.1%})"
+    return Interval(**interval).percent()
 
 
 def main() -> None:
@@ -146,7 +147,8 @@ def main() -> None:
     ]
     floor = floor_of_lines(filler, task, arguments.humaneval) if arguments.humaneval else None
     if floor is not None:
-        lines += ["", f"{FLOOR} on {floor['num']:,} single lines of HumanEval-infilling: pass@1 {percent(floor)}."]
+        passed = percent(floor["pass@1"])
+        lines += ["", f"{FLOOR} on {floor['num']:,} single lines of HumanEval-infilling: pass@1 {passed}."]
     examples = [dict(zip(("before", "cut", "after"), parts, strict=True)) for parts in texts[:20]]
     for number, example in enumerate(examples):
         example["filled"] = {name: found[number] for name, found in fillings.items()}

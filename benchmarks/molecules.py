@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import track
 
 from flexmdm import TextPipeline
-from flexmdm.evaluation.intervals import rate
+from flexmdm.evaluation.intervals import Interval, rate
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.evaluation.molecules import canonical, canonical_set, judge, scaffold_gaps
 from flexmdm.tasks.text.report import fill_with_bar
@@ -162,7 +162,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def _percent(share: dict[str, float]) -> str:
-    return f"{share['value']:.1%} ({share['low']:.1%} - {share['high']:.1%})"
+    return Interval(**share).percent(each=True)
 
 
 def draw(results: dict[str, Any]) -> Figure:

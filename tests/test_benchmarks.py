@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from flexmdm.evaluation.intervals import Interval
+from flexmdm.tasks.code import CodeTask
 from flexmdm.tasks.math.arithmetic import problems
 from flexmdm.tasks.maze import MazeTask
 from flexmdm.tasks.sft import SFTTask
@@ -37,12 +39,17 @@ def run(module, monkeypatch, *arguments):
     module.main()
 
 
-def small_run(folder, model="flexmdm", steps=1, **recipe):
-    """A model of a 7 x 7 maze, hardly trained."""
-    task = MazeTask(size=7, subgoals=(2, 4), pairs=60, paths_per_pair=2, held_out=0.3, model=model)
+def tiny_run(task, folder, steps=1, **recipe):
+    """A tiny network that is hardly trained."""
     network = Network(hidden=16, layers=1, heads=2, condition=16)
-    recipe = Recipe(steps=steps, batch_size=8, warmup=1, eval_every=1, eval_size=8, log_every=1, **recipe)
-    train(RunConfig(task.to_dict(), network, recipe), folder, device="cpu")
+    recipe = Recipe(steps=steps, batch_size=8, warmup=1, eval_every=1, eval_size=4, log_every=1, **recipe)
+    train(RunConfig(task.settled().to_dict(), network, recipe), folder, device="cpu")
+
+
+def small_run(folder, model="flexmdm", steps=1, **recipe):
+    """Of a 7 x 7 maze."""
+    task = MazeTask(size=7, subgoals=(2, 4), pairs=60, paths_per_pair=2, held_out=0.3, model=model)
+    tiny_run(task, folder, steps, **recipe)
 
 
 # The network ----------------------------------------------------------------------------------------------------------
@@ -175,22 +182,17 @@ def test_the_two_kinds_of_targets_are_compared(tmp_path, monkeypatch):
 # Molecules ------------------------------------------------------------------------------------------------------------
 
 
-def molecules_run(folder, data, model):
-    """A model of short SMILES, hardly trained."""
-    task = TextTask(data=(str(data),), tokenizer="characters", max_length=16, held_out=0.4, model=model)
-    network = Network(hidden=16, layers=1, heads=2, condition=16)
-    train(
-        RunConfig(task.to_dict(), network, Recipe(steps=1, batch_size=4, warmup=1, log_every=1)), folder, device="cpu"
-    )
-
-
-def test_molecules_are_judged_row_by_row_and_not_twice(tmp_path, monkeypatch):
-    pytest.importorskip("rdkit")
+@pytest.fixture
+def smiles(tmp_path, monkeypatch):
+    """A FlexMDM and an MDM of short SMILES, in folders of these names."""
     monkeypatch.setenv("FLEXMDM_CACHE", str(tmp_path / "cache"))
     data = tmp_path / "smiles.txt"
     data.write_text("\n".join(f"C{'C' * n}(=O)O{'C' * m}" for n in range(5) for m in range(5)))
     for name, model in (("flex", "flexmdm"), ("mdm", "mdm")):
-        molecules_run(tmp_path / name, data, model)
+        tiny_run(TextTask((str(data),), model, tokenizer="characters", max_length=16, held_out=0.4), tmp_path / name)
+
+
+def test_molecules_are_judged_row_by_row_and_not_twice(smiles, tmp_path, monkeypatch):
     molecules = benchmark("molecules", tmp_path / "results")
     asked = (tmp_path / "flex", tmp_path / "mdm", "--num", 2, "--steps", 2, 3)
     run(molecules, monkeypatch, *asked)
@@ -205,6 +207,73 @@ def test_molecules_are_judged_row_by_row_and_not_twice(tmp_path, monkeypatch):
     run(molecules, monkeypatch, *asked)
 
 
+# Text -----------------------------------------------------------------------------------------------------------------
+
+
+def test_texts_are_judged_row_by_row_and_not_twice(smiles, tmp_path, monkeypatch):
+    text = benchmark("text", tmp_path / "results")
+    for name, value in (("STEPS", (2,)), ("LONG", 3), ("FEW", 1), ("MORE", 2), ("LIKELIHOODS", 2)):
+        monkeypatch.setattr(text, name, value)
+    asked = (tmp_path / "flex", tmp_path / "mdm", "--name", "small", "--num", 2, "--reference", "none")
+    run(text, monkeypatch, *asked)
+    stored = json.loads((tmp_path / "results/small.json").read_text())
+    assert [(row["model"], row["sampler"], row["steps"], row["num"]) for row in stored["rows"][1:]] == [
+        *(("flex", sampler, 2, 4) for sampler in ("tau", "adaptive", "spaced")),
+        *(("mdm", sampler, 2, 2) for sampler in ("tau", "adaptive")),
+        ("mdm", "tau", 3, 2),
+    ]
+    assert set(stored["likelihoods"]) == {"flex", "mdm"} and stored["rows"][0]["model"] == "held-out"
+    assert len(columns((tmp_path / "results/small.md").read_text())) == 1
+    assert {file.name for file in (tmp_path / "results").iterdir()} >= {"small.png", "small-loss.png", "logs"}
+    monkeypatch.setattr(text, "measure", None)  # what was measured is not measured again
+    run(text, monkeypatch, *asked)
+
+
+# Gaps in programs -----------------------------------------------------------------------------------------------------
+
+
+def test_spans_are_filled_by_both_models_and_by_counting(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLEXMDM_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "programs").mkdir()
+    for n in range(40):
+        (tmp_path / f"programs/m{n:02}.py").write_text(f"def add{n}(x):\n    y = x + {n}\n    return y\n")
+    for name, model in (("flex", "flexmdm"), ("mdm", "mdm")):
+        task = CodeTask((str(tmp_path / "programs"),), model, tokenizer="bytes", max_length=64, held_out=0.2)
+        tiny_run(task, tmp_path / "runs" / name)
+    infilling = benchmark("infilling", tmp_path / "results")
+    run(infilling, monkeypatch, tmp_path / "runs/flex", tmp_path / "runs/mdm", "--num", 4)
+    stored = json.loads((tmp_path / "results/infilling.json").read_text())
+    assert [(row["model"]) for row in stored["rows"]] == ["n-grams", "flex", "flex", "mdm", "mdm"]
+    assert len(stored["differences"]) == 2 and len(stored["examples"]) == 4
+    assert set(stored["examples"][0]["filled"]) == {row["sampler"] for row in stored["rows"]}
+    assert len(columns((tmp_path / "results/infilling.md").read_text())) == 2
+    assert {file.name for file in (tmp_path / "results/logs").iterdir()} == {"flex.jsonl", "mdm.jsonl"}
+    with pytest.raises(SystemExit, match="too few for 999 spans"):
+        run(infilling, monkeypatch, tmp_path / "runs/flex", "--num", 999)
+
+
+def test_the_scorers_are_tried_on_canonical_and_empty_fillings_and_on_gold_answers(tmp_path, monkeypatch):
+    problem = {
+        "task_id": "SingleLineInfilling/HumanEval/0/L0", "prompt": "def one():\n", "suffix": "",
+        "canonical_solution": "    return 1\n",
+        "test": "\ndef check(candidate):\n    assert candidate() == 1\n", "entry_point": "one",
+    }  # fmt: skip
+    samples = [{"task_id": problem["task_id"], "completion": text} for text in ("    return 1\n", "    return 2\n")]
+    for name, rows in (
+        ("HumanEval-SingleLineInfilling.jsonl", [problem]), ("example_problem.jsonl", [problem]),
+        ("example_samples.jsonl", samples), *((f"{split}.jsonl", [{"question": "?", "answer": "#### 1,200"}])
+        for split in ("train", "test")),
+    ):  # fmt: skip
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    scorers = benchmark("scorers", tmp_path / "results")
+    run(scorers, monkeypatch, "--humaneval", tmp_path, "--gsm8k", tmp_path, "--splits", "single-line")
+    stored = json.loads((tmp_path / "results/scorers.json").read_text())
+    found = {row["fillings"]: row["pass@1"]["value"] for row in stored["humaneval"]}
+    assert found == {"canonical": 1.0, "empty": 0.0, "official": 0.5}
+    assert [row["exact"] for row in stored["gsm8k"]] == [1, 1]
+    assert len(columns((tmp_path / "results/scorers.md").read_text())) == 1
+
+
 # Downstream -----------------------------------------------------------------------------------------------------------
 
 
@@ -214,9 +283,7 @@ def test_every_sampler_of_a_model_gets_its_rows_and_flexmdm_is_compared_with_mdm
         (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for model in ("flexmdm", "mdm"):
         task = SFTTask((str(tmp_path / "train.jsonl"),), model, tokenizer="characters", max_length=100, held_out=0.2)
-        recipe = Recipe(steps=1, batch_size=8, warmup=1, eval_every=1, eval_size=4, log_every=1)
-        network = Network(hidden=16, layers=1, heads=2, condition=16)
-        train(RunConfig(task.settled().to_dict(), network, recipe), tmp_path / model, device="cpu")
+        tiny_run(task, tmp_path / model)
     downstream = benchmark("downstream", tmp_path / "results")
     asked = ("gsm8k", tmp_path / "flexmdm", tmp_path / "mdm", "--data", tmp_path, "--name", "sums", "--num", 4)
     run(downstream, monkeypatch, *asked, "--steps", 2, 80)
@@ -225,9 +292,36 @@ def test_every_sampler_of_a_model_gets_its_rows_and_flexmdm_is_compared_with_mdm
     assert ("flexmdm", "spaced", 2) in rows and ("flexmdm", "spaced", 80) not in rows
     assert ("mdm", "low_confidence", 80) in rows and len(rows) == 11
     assert all(row["num"] == 4 and row["accuracy"]["low"] == 0 for row in stored["rows"])
-    assert len(stored["differences"]) == 5 and {row["minus"] for row in stored["differences"]} == {"mdm"}
+    compared = [(row["sampler"], row["steps"], row["minus"]["steps"]) for row in stored["differences"]]
+    assert {row["minus"]["run"] for row in stored["differences"]} == {"mdm"}
+    assert compared[:4] == [("adaptive", 2, 2), ("adaptive", 80, 80), ("tau", 2, 2), ("tau", 80, 80)]
+    assert compared[4][:2] == ("spaced", 2) and len(compared) == 5
     assert [len(one["items"]) for one in stored["examples"]] == [4, 4]
     assert len(columns((tmp_path / "results/sums.md").read_text())) == 2
     assert {file.name for file in (tmp_path / "results").iterdir()} >= {"sums.png", "sums-loss.png", "logs"}
     monkeypatch.setattr(downstream.sweeps, "written", None)  # what was generated is not generated again
     run(downstream, monkeypatch, *asked, "--steps", 2, 80)
+    with pytest.raises(TypeError):  # unless asked to
+        run(downstream, monkeypatch, *asked, "--steps", 2, 80, "--fresh")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(SystemExit, match="different names"):
+        run(downstream, monkeypatch, "gsm8k", tmp_path / "mdm", tmp_path / "other/mdm", "--data", ".", "--name", "sums")
+
+
+def test_flexmdm_is_compared_with_the_better_sampler_of_mdm_and_with_as_many_evaluations(tmp_path):
+    downstream = benchmark("downstream", tmp_path)
+
+    def point(model, sampler, steps, evaluations, right):
+        share = Interval(right / 10, 0.0, 1.0)
+        return downstream.sweeps.Point(
+            run=model, model=model, options={"sampler": sampler, "steps": steps}, num=10, share=share,
+            evaluations=evaluations, seconds=0.0, refused=0, hit_max_length=0, figures={},
+            right=[number < right for number in range(10)],
+        )  # fmt: skip
+
+    flexmdm = [point("flexmdm", "adaptive", 64, 64, 6), point("flexmdm", "spaced", 64, 91, 7)]
+    mdm = [point("mdm", "low_confidence", 64, 64, 4), point("mdm", "adaptive", 64, 62, 5)]
+    mdm += [point("mdm", "low_confidence", 128, 128, 8), point("mdm", "tau", 16, 16, 9)]
+    found = [(base, round(10 * difference.value)) for _, base, difference in downstream.against_mdm([*flexmdm, *mdm])]
+    assert found == [(mdm[1], 1), (mdm[2], -1)]
+    assert downstream.against_mdm(flexmdm) == []

@@ -34,7 +34,7 @@ def test_a_file_of_fillings_is_scored_on_its_own(tmp_path, console, capsys):
     out = tmp_path / "new" / "out.json"
     benchmark("humaneval-infill", samples, data, json=out, workers=1, console=console)
     figures = json.loads(out.read_text())
-    assert (figures["split"], figures["pass@1"]) == ("single-line", 0.5)
+    assert (figures["split"], figures["pass@1"]) == ("problems.jsonl", 0.5)
     assert figures["outcomes"] == {"passed": 1, "failed": 1, "timed out": 0} and figures["sandbox"]
     items = [json.loads(line) for line in (tmp_path / "new" / "out.items.jsonl").read_text().splitlines()]
     assert [item["passed"] for item in items] == [True, False]
@@ -44,6 +44,17 @@ def test_a_file_of_fillings_is_scored_on_its_own(tmp_path, console, capsys):
         "pass@1 50.0%" in shown and f"{tmp_path.name}/problems.jsonl (in the form of HumanEval-infilling): 1" in shown
     )
     assert f"written to {out}, items in {out.with_suffix('.items.jsonl')}\n" in capsys.readouterr().err
+
+
+def test_an_official_file_is_called_by_its_split(tmp_path, console):
+    data = lines(tmp_path / "HumanEval-MultiLineInfilling.jsonl", [PROBLEM])
+    samples = lines(tmp_path / "samples.jsonl", [{"task_id": "test/0", "completion": "    return "}])
+    out = tmp_path / "out.json"
+    benchmark("humaneval-infill", samples, data, json=out, workers=1, console=console)
+    assert json.loads(out.read_text())["split"] == "multi-line"
+    for name in ("humaneval-infill", "gsm8k"):
+        with pytest.raises(ValueError, match="--split train does not fit --data .*MultiLineInfilling.jsonl, which is"):
+            benchmark(name, samples, data, "train", console=console)
 
 
 def test_a_file_of_solutions_is_scored_on_its_own(tmp_path, console):
@@ -132,20 +143,33 @@ def test_code_runs_fill_the_gaps_of_functions(trained, command, tmp_path):
     runs = [trained(model, *train, "--held-out", "0.3", "--model", model) for model in ("flexmdm", "mdm")]
     out, figure = tmp_path / "out.json", tmp_path / "out.svg"
     arguments = ["--benchmark", "humaneval-infill", "--data", data, "--json", out]
-    printed, err, code = command("eval", *runs, *arguments, "--steps", "2", "--page", figure)
+    printed, err, code = command("eval", *runs, *arguments, "--steps", "2", "--page", figure, "--workers", "1")
     assert code == 0 and "problems.jsonl (in the form of HumanEval-infilling): 1 items" in " ".join(printed.split()), (
         err
     )
     assert "mdm" in figure.read_text() and "no answer" not in printed
-    found = json.loads(out.read_text())["results"]
+    figures = json.loads(out.read_text())
+    found = figures["results"]
     assert [(row["run"], row["sampler"]) for row in found] == [(str(run), "adaptive") for run in runs]
-    assert all(sum(row["outcomes"].values()) == 1 and row["sandbox"] for row in found)
+    assert all(sum(row["outcomes"].values()) == 1 and row["shortened"] == 0 for row in found)
+    assert figures["split"] == "problems.jsonl" and f"sandbox: {found[0]['sandbox']}" in " ".join(printed.split())
     samples = out.parent / found[0]["items"]
     printed, err, code = command("eval", *arguments, "--samples", samples)
     assert code == 0 and f"pass@1 {100 * found[0]['pass@1']:.1f}%" in printed, err
     questions = lines(tmp_path / "test.jsonl", [{"question": "How many?", "answer": "#### 1"}])
     printed, err, code = command("eval", runs[0], "--benchmark", "gsm8k", "--data", questions)
     assert code == 2 and "flexmdm was trained on the task code, and gsm8k asks questions: fine-tune a run" in err, err
+
+
+@pytest.mark.parametrize("samples", [False, True])
+def test_programs_run_on_as_many_cores_as_asked(samples, command, monkeypatch):
+    asked = []
+    name = "benchmark" if samples else "compete"
+    monkeypatch.setattr(f"flexmdm.cli.benchmark.{name}", lambda *given, **options: asked.append((given, options)))
+    of = ["--samples", "a.jsonl"] if samples else ["--pretrained", "text"]
+    printed, err, code = command("eval", *of, "--benchmark", "humaneval-infill", "--data", ".", "--workers", "3")
+    ((given, options),) = asked
+    assert code == 0 and (given[-1] if samples else options["workers"]) == 3, err
 
 
 def test_an_interrupted_benchmark_says_what_is_kept_and_goes_on(runs, sums, command, tmp_path, monkeypatch):
@@ -182,6 +206,13 @@ def test_an_interrupted_benchmark_says_what_is_kept_and_goes_on(runs, sums, comm
         (["--benchmark", "gsm8k", "--data", "SUMS", "--samples", "a.jsonl"], "--samples are scored on their own"),
         (["--benchmark", "humaneval-infill", "--data", "SUMS"], "has no HumanEval-SingleLineInfilling.jsonl.gz"),
         (["--benchmark", "humaneval-infill", "--data", "SUMS", "--split", "lines"], "no split 'lines'"),
+        (
+            ["--benchmark", "gsm8k", "--data", "SUMS", "--subgoals", "7", "--reference", "none", "--likelihoods", "0"],
+            "--subgoals, --reference, --likelihoods: for what a run was trained on, and --benchmark measures it on",
+        ),
+        (["--benchmark", "gsm8k", "--data", "SUMS", "--workers", "2"], "--workers: for humaneval-infill, and no prog"),
+        (["--data", "SUMS", "--split", "test"], "--data, --split: for --benchmark, and there is none; leave that out"),
+        (["--batch-size", "8", "--workers", "2"], "--batch-size, --workers: for --benchmark, and there is none"),
     ],
 )
 def test_what_is_wrong_with_a_benchmark_of_runs_is_said(options, message, runs, sums, command):
@@ -200,3 +231,5 @@ def test_options_of_runs_beside_samples_are_refused(command, tmp_path):
     asked = ("eval", "--benchmark", "humaneval-infill", "--samples", "a.jsonl", "--data", data)
     printed, err, code = command(*asked, "--num", "5", "--steps", "7", "--page", "x.png")
     assert code == 2 and "--num, --steps, --page: for runs, and --samples are scored as they are" in err, err
+    printed, err, code = command(*asked, "--subgoals", "7", "--likelihoods", "0", "--seed", "0", "--device", "cpu")
+    assert code == 2 and "--subgoals, --likelihoods, --seed, --device: for runs, and --samples are scored" in err, err

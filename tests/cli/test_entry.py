@@ -172,12 +172,24 @@ def test_the_help_of_eval_says_what_its_json_is():
     assert what in help_of("eval")
 
 
+def test_the_help_of_eval_has_the_defaults_of_its_tasks():
+    help = help_of("eval")
+    for default in (
+        "with commas. [default: 7]",
+        "[default: auto]",
+        "[default: 200]",
+        "Seed of generation. [default: 0]",
+    ):
+        assert default in help
+
+
 def test_the_help_of_eval_has_the_defaults_of_a_benchmark():
     help = help_of("eval")
     for default in (
         "[default: 1; maze, --benchmark: 0]",
         "[default: of spaced random; of adaptive, so of --benchmark, top_prob]",
         "[default: among all; --benchmark: 5,64]",
+        "[default: one for each core we may use]",
         "after an interruption (Ctrl-C) the same command goes on",
     ):
         assert default in help

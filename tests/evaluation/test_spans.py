@@ -39,6 +39,12 @@ def test_scores_by_hand():
     assert span_scores([[1, 2]], [(1, 2)]).exact.value == 1
 
 
+def test_the_interval_of_what_never_comes_back_is_no_point():
+    exact, similarity = span_scores(["ab"] * 50, ["xyz"] * 50)
+    assert (similarity.value, similarity.low) == (0, 0) and similarity == exact and 0.05 < similarity.high < 0.1
+    assert span_scores(["ab"] * 50, ["ab"] * 50).similarity.low > 0.9
+
+
 def test_a_paired_interval_is_narrower_than_the_two_alone():
     """1,000 spans of which both models find the same half; the second also misses every 20th."""
     truth = [f"span {number}" for number in range(1000)]

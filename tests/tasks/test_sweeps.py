@@ -3,6 +3,7 @@
 import json
 import random
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from flexmdm.tasks.sweeps import (
     draw,
     fingerprint,
     options_of,
+    split_of,
     sweep,
     table_of,
     written,
@@ -30,6 +32,7 @@ class Text:
     text: str
     evaluations: int
     hit_max_length: bool = False
+    shortened: bool = False
 
 
 class Pipeline:
@@ -56,6 +59,7 @@ class Words:
     name: str = "words"
     title: str = "Words"
     measure: str = "accuracy"
+    groups: tuple[str, ...] | None = None
     samplers = SAMPLERS
 
     def line(self, number, text):
@@ -175,6 +179,57 @@ def test_the_progress_of_halves_adds_up():
     assert seen == [2, 5]
 
 
+@pytest.fixture
+def long_winded():
+    """Every second item was shortened, and every fourth text wanted to grow beyond the longest."""
+
+    class Long(Pipeline):
+        def __call__(self, items, **options):
+            texts = super().__call__(items, **options)
+            numbers = [int(item.split()[1]) for item in items]
+            return [
+                replace(one, shortened=number % 2 == 0, hit_max_length=number % 4 == 0)
+                for number, one in zip(numbers, texts, strict=True)
+            ]
+
+    return run(Long())
+
+
+def test_items_that_were_shortened_are_counted_and_said(long_winded, tmp_path, console):
+    points = sweep(Words(), [long_winded, run(Pipeline(), "whole")], [4], folder=tmp_path)
+    assert [point.to_dict("accuracy")["shortened"] for point in points] == [10, 0]
+    assert [row["shortened"] for row in lines(tmp_path)] == [True, False] * 10
+    console.print(table_of(points, Words()))
+    shown = " ".join(console.export_text().split())
+    assert "items of which the model saw only a part, for want of room: mine 4: 10 texts that wanted" in shown
+    assert "texts that wanted to grow beyond the longest: mine 4: 5" in shown
+    console.print(table_of(points[1:], Words()))
+    assert "only a part" not in console.export_text()
+
+
+def test_lines_from_before_items_were_counted_as_shortened_are_still_read(long_winded, tmp_path, console):
+    (point,) = sweep(Words(), [long_winded], [4], 10, folder=tmp_path)
+    rows = [json.loads(line) for line in point.items.read_text().splitlines()]
+    old = [{key: value for key, value in row.items() if key != "shortened"} for row in rows]
+    point.items.write_text("".join(json.dumps(row) + "\n" for row in old))
+    (again,) = sweep(Words(), [long_winded], [4], folder=tmp_path)
+    assert again.right[:10] == point.right and again.num == 20
+    assert again.shortened is None and again.to_dict("accuracy")["shortened"] is None  # of the first ten, who knows
+    console.print(table_of([again], Words()))
+    assert "only a part" not in console.export_text()
+
+
+def test_a_pipeline_that_shortens_nothing_need_not_say_so():
+    @dataclass
+    class Plain:
+        text: str
+        evaluations: int
+        hit_max_length: bool = False
+
+    (point,) = sweep(Words(), [run(lambda items, **_: [Plain("right", 1) for _ in items])], [4])
+    assert point.shortened == 0
+
+
 # Options --------------------------------------------------------------------------------------------------------------
 
 
@@ -228,6 +283,42 @@ def test_two_runs_are_compared_item_by_item_in_a_table_and_a_figure(tmp_path, co
     assert "Words: 20 items" in shown and "low_confidence 16" in shown and "refused" not in shown
     draw(points, Words(), tmp_path / "figures" / "words.svg")
     assert "strong" in (tmp_path / "figures" / "words.svg").read_text()
+
+
+def test_items_of_a_group_tell_less_in_a_difference():
+    """20 items: all of the first five groups of two are right for one run alone, then as many for the other alone."""
+    groups = tuple(f"group {number // 2}" for number in range(20))
+    pair = run(lambda items, **_: texts(items, range(12))), run(lambda items, **_: texts(items, range(10, 20)), "other")
+
+    def texts(items, right):
+        return [Text("right" if int(item.split()[1]) in right else "wrong", 1) for item in items]
+
+    ((_, _, alone),) = differences(sweep(Words(), pair, [4]))
+    ((_, _, grouped),) = differences(sweep(Words(groups=groups), pair, [4]))
+    assert grouped.value == alone.value and grouped.low < alone.low - 0.05 and grouped.high > alone.high + 0.05
+    few = sweep(Words(groups=groups), pair, [4], num=5)  # has the groups of these alone
+    assert len(few[0].groups) == 5 and next(differences(few))
+
+
+@pytest.mark.parametrize(
+    ("data", "given", "split"),
+    [
+        (".", None, "first"),
+        (".", "second", "second"),
+        ("words-2.jsonl", None, "second"),
+        ("words-2.jsonl.gz", "second", "second"),
+        ("mine.jsonl", None, "mine.jsonl"),
+    ],
+)
+def test_the_split_of_a_file_is_what_its_name_says(data, given, split):
+    assert split_of(Path(data), given, "first", {"first": "words-1", "second": "words-2"}) == split
+
+
+@pytest.mark.parametrize(("data", "is_one"), [("words-2.jsonl", "second"), ("mine.jsonl", "mine.jsonl")])
+def test_a_file_that_is_another_split_is_refused(data, is_one):
+    message = rf"--split first does not fit --data {data}, which is one file \({is_one}\): leave --split out"
+    with pytest.raises(ValueError, match=message):
+        split_of(Path(data), "first", "first", {"first": "words-1", "second": "words-2"})
 
 
 def test_samplers_of_one_run_are_curves_of_their_own(tmp_path):

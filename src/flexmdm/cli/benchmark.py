@@ -44,7 +44,7 @@ def compete(
             goes on.
         page: a figure of the results against the evaluations, as .png or .svg.
         console: where to print.
-        workers: programs that run at a time; by default one for each core.
+        workers: programs that run at a time; by default one for each core that this process may use.
         paths: what the JSON calls each run; by default its name.
         options: of `flexmdm.tasks.sweeps.sweep`.
     """
@@ -57,16 +57,18 @@ def compete(
     if name == "gsm8k":
         from flexmdm.tasks.math import evaluation as math
 
-        contest: Any = math.GSM8K.read(place, split or "test")
+        contest: Any = math.GSM8K.read(place, split)
         entrants = [math.entrant_of(run, *loaded) for run, loaded in runs.items()]
     else:
         from flexmdm.tasks.code import evaluation as code
 
-        contest = code.HumanEvalInfill.read(place, split or "single-line", workers)
+        contest = code.HumanEvalInfill.read(place, split, workers)
         entrants = [code.entrant_of(run, *loaded) for run, loaded in runs.items()]
     folder = None if json is None else json.with_suffix(".items")
     points = sweeps.sweep(contest, entrants, steps, num, folder, **options)
     console.print(sweeps.table_of(points, contest))
+    if "sandbox" in points[0].figures:
+        _say_guards(points[0].figures["sandbox"], console)
     compared, paths = [], paths or {}
     for point, base, difference in sweeps.differences(points):
         console.print(
@@ -114,10 +116,11 @@ def benchmark(
         name: one of the `BENCHMARKS`.
         samples: humaneval-infill: a .jsonl in the official format, ``task_id`` and ``completion``; gsm8k: ``number``
             (of the problem, from 0) and ``generation``.
-        data: the folder of the official files, or one of them.
-        split: single-line, multi-line, random-span or random-span-light; gsm8k: test or train. By default the first.
+        data: the folder of the official files, or one file.
+        split: of a folder: single-line, multi-line, random-span or random-span-light; gsm8k: test or train. By default
+            the first.
         json: for machines. An interrupted scoring with the same file goes on where it stopped.
-        workers: programs that run at a time; by default one for each core.
+        workers: programs that run at a time; by default one for each core that this process may use.
         console: where to print.
     """
     place = check(name, data)
@@ -128,9 +131,9 @@ def benchmark(
     console = console or Console()
     items = json.with_suffix(".items.jsonl") if json is not None else None
     if name == "gsm8k":
-        figures = _gsm8k(samples, place, split or "test", items, console)
+        figures = _gsm8k(samples, place, split, items, console)
     else:
-        figures = _humaneval(samples, place, split or "single-line", items, workers, console)
+        figures = _humaneval(samples, place, split, items, workers, console)
     if json is not None:
         _write(json, name, str(items), figures)
 
@@ -144,7 +147,7 @@ def _write(json: Path, name: str, items: str, figures: dict[str, Any], compared:
 
 
 def _humaneval(
-    samples: Path, data: Path, split: str, items: Path | None, workers: int | None, console: Console
+    samples: Path, data: Path, split: str | None, items: Path | None, workers: int | None, console: Console
 ) -> dict[str, Any]:
     from flexmdm.evaluation.sandbox import Sandbox
     from flexmdm.tasks.code import read_samples
@@ -158,31 +161,26 @@ def _humaneval(
     scored = score_with_bar(problems, fillings, items, workers)
     console.print(f"{contest.title}: {len(problems)} tasks, {len(fillings)} samples", highlight=False, markup=False)
     for k, interval in scored.pass_at.items():
-        console.print(f"pass@{k} {_share(interval)}", highlight=False)
+        console.print(f"pass@{k} {interval.percent()}", highlight=False)
     console.print(", ".join(f"{count} {name}" for name, count in scored.outcomes.items()), highlight=False)
-    console.print(f"sandbox: {guards}", style="dim", highlight=False)
-    return {"data": str(contest.file), "split": split, **scored.to_dict(), "sandbox": guards}
+    _say_guards(guards, console)
+    return {"data": str(contest.file), "split": contest.split, **scored.to_dict(), "sandbox": guards}
 
 
-def _gsm8k(samples: Path, data: Path, split: str, items: Path | None, console: Console) -> dict[str, Any]:
+def _gsm8k(samples: Path, data: Path, split: str | None, items: Path | None, console: Console) -> dict[str, Any]:
     from flexmdm.tasks.math import read_items, score
     from flexmdm.tasks.math.evaluation import GSM8K
 
     contest = GSM8K.read(data, split)
     scored = score(read_items(samples, contest.problems))
     console.print(f"{contest.title}: {len(contest.problems)} problems", highlight=False, markup=False)
-    console.print(f"accuracy {_share(scored.accuracy)}, {scored.unanswered} without a number", highlight=False)
+    console.print(f"accuracy {scored.accuracy.percent()}, {scored.unanswered} without a number", highlight=False)
     if items is not None:
         items.parent.mkdir(parents=True, exist_ok=True)
         items.write_text("".join(json_module.dumps(item.to_dict()) + "\n" for item in scored.items))
     return {"data": str(contest.file), "split": contest.split, **scored.to_dict()}
 
 
-def _share(interval: Any) -> str:
-    """In percent, with its interval.
-
-    >>> from flexmdm.evaluation.intervals import Interval
-    >>> _share(Interval(0.5, 0.25, 0.75))
-    '50.0% (25.0 - 75.0)'
-    """
-    return f"{interval.value:.1%} ({100 * interval.low:.1f} - {100 * interval.high:.1f})"
+def _say_guards(guards: str, console: Console) -> None:
+    """Where there are no namespaces, whoever runs programs that a model wrote must know."""
+    console.print(f"sandbox: {guards}", style="dim", highlight=False)

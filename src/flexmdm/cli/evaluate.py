@@ -77,14 +77,24 @@ def evaluate(
         ),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="--benchmark: items at a time. [default: 64]")] = None,
-    subgoals: Annotated[str, typer.Option(help="maze: how many subgoals; several with commas.")] = "7",
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="humaneval-infill: programs at a time. [default: one for each core we may use]"),
+    ] = None,
+    subgoals: Annotated[
+        str | None, typer.Option(help="maze: how many subgoals; several with commas. [default: 7]")
+    ] = None,
     reference: Annotated[
-        str,
-        typer.Option(help="text: causal language model for perplexities, by path or name; none for no perplexity."),
-    ] = "auto",
+        str | None,
+        typer.Option(
+            help="text: causal language model for perplexities, by path or name; none for no perplexity. "
+            "[default: auto]"
+        ),
+    ] = None,
     likelihoods: Annotated[
-        int, typer.Option(min=0, help="text: held-out sequences for the likelihood; 0 leaves it out.")
-    ] = 200,
+        int | None,
+        typer.Option(min=0, help="text: held-out sequences for the likelihood; 0 leaves it out. [default: 200]"),
+    ] = None,
     page: Annotated[
         Path | None,
         typer.Option(help="text: also write a page with figures; --benchmark: a figure, .png or .svg.", dir_okay=False),
@@ -94,7 +104,7 @@ def evaluate(
     ] = None,
     split: Annotated[
         str | None,
-        typer.Option(help="single-line, multi-line, random-span, random-span-light; gsm8k: test, train."),
+        typer.Option(help="Of a folder: single-line, multi-line, random-span, random-span-light; gsm8k: test, train."),
     ] = None,
     samples: Annotated[
         Path | None,
@@ -110,23 +120,26 @@ def evaluate(
             dir_okay=False,
         ),
     ] = None,
-    seed: shared.Seed = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of generation. [default: 0]")] = None,
     device: shared.Device = None,
 ) -> None:
     """Measure trained models on held-out data, with 95% intervals."""
     folders, counts = _runs_and_steps(runs or [], steps)
+    of_tasks: dict[str, Any] = {"--subgoals": subgoals, "--reference": reference, "--likelihoods": likelihoods}
+    of_benchmarks = {"--data": data, "--split": split, "--batch-size": batch_size, "--workers": workers}
+    if benchmark == "gsm8k":
+        _refuse({"--workers": workers}, "for humaneval-infill, and no programs are run for gsm8k")
     if benchmark is not None and not folders and pretrained is None:
         from flexmdm.cli.benchmark import benchmark as score_samples
 
         of_runs: dict[str, Any] = {
             "--num": num, "--steps": counts or None, "--sampler": sampler, "--temperature": temperature, "--page": page,
             "--top-p": top_p, "--confidence": confidence, "--window": window, "--block": block,
-            "--batch-size": batch_size,
+            "--batch-size": batch_size, **of_tasks, "--seed": seed, "--device": device,
         }  # fmt: skip
-        given = [option for option, value in of_runs.items() if value is not None]
-        if samples is not None and given:
-            raise ValueError(f"{', '.join(given)}: for runs, and --samples are scored as they are; leave that out")
-        score_samples(benchmark, samples, data, split, json)
+        if samples is not None:
+            _refuse(of_runs, "for runs, and --samples are scored as they are")
+        score_samples(benchmark, samples, data, split, json, workers)
         return
     if samples is not None:
         raise ValueError("--samples are scored on their own, with --benchmark and without a run")
@@ -134,15 +147,18 @@ def evaluate(
         from flexmdm.cli.benchmark import check
 
         check(benchmark, data, page)
+        _refuse(of_tasks, "for what a run was trained on, and --benchmark measures it on other problems")
+    else:
+        _refuse(of_benchmarks, "for --benchmark, and there is none")
     options = shared.options(sampler, None, temperature, top_p, confidence, window, block)
-    subgoal_counts = _numbers(subgoals)
+    subgoal_counts = _numbers("7" if subgoals is None else subgoals)
     shared.announce(*folders, pretrained)
     names = _names(folders, pretrained)
     loaded = {name: shared.load(folder, pretrained, device, sampler) for name, folder in names.items()}
     if benchmark is not None:
         from flexmdm.cli.benchmark import compete
 
-        options |= {"seed": seed, "batch_size": batch_size}
+        options |= {"seed": seed or 0, "batch_size": batch_size, "workers": workers}
         paths = {name: folder or pretrained for name, folder in names.items()}
         compete(benchmark, loaded, data, split, counts or [64], num, json, page, paths=paths, **options)
         return
@@ -154,7 +170,7 @@ def evaluate(
             raise ValueError("a maze is evaluated with one number of steps at a time")
         (name, (task, model)), *_ = loaded.items()
         steps_option: dict[str, Any] = {"steps": counts[0]} if counts else {}
-        scores = maze.evaluate(task, model, subgoal_counts, num or 500, seed=seed, **steps_option, **options)
+        scores = maze.evaluate(task, model, subgoal_counts, num or 500, seed=seed or 0, **steps_option, **options)
         _write(json, [{"run": names[name] or pretrained, **score.to_dict()} for score in scores])
         return
     if tasks != {"text"}:
@@ -166,14 +182,21 @@ def evaluate(
         pipelines,
         counts or [64],
         num or 500,
-        reference,
-        likelihoods,
+        "auto" if reference is None else reference,
+        200 if likelihoods is None else likelihoods,
         page=page,
         command=shlex.join(["flexmdm", *sys.argv[1:]]),
-        seed=seed,
+        seed=seed or 0,
         **options,
     )
     _write(json, [{"run": names[row["model"]] or pretrained, **row} for row in rows])
+
+
+def _refuse(options: dict[str, Any], why: str) -> None:
+    """An option that would change nothing must not seem to."""
+    given = [option for option, value in options.items() if value is not None]
+    if given:
+        raise ValueError(f"{', '.join(given)}: {why}; leave that out")
 
 
 def _write(file: Path | None, rows: list[dict[str, Any]]) -> None:

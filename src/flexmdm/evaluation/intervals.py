@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,15 @@ class Interval:
 
     def __str__(self) -> str:
         return f"{self.value:.2f} ({self.low:.2f} - {self.high:.2f})"
+
+    def percent(self, each: bool = False) -> str:
+        """Of a share, in percent; ``each`` number with its sign, or only the first.
+
+        >>> Interval(0.5, 0.25, 0.75).percent(), Interval(0.5, 0.25, 0.75).percent(each=True)
+        ('50.0% (25.0 - 75.0)', '50.0% (25.0% - 75.0%)')
+        """
+        sign = "%" if each else ""
+        return f"{self.value:.1%} ({100 * self.low:.1f}{sign} - {100 * self.high:.1f}{sign})"
 
 
 def by_name(figures: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,11 +96,7 @@ def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
     """
     if not 0 <= successes <= n or n < 1:
         raise ValueError(f"a rate needs 0 <= successes <= n and n >= 1, got {successes} of {n}")
-    rate = successes / n
-    centre = rate + z**2 / (2 * n)
-    half = z * math.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
-    scale = 1 + z**2 / n
-    return max((centre - half) / scale, 0.0), min((centre + half) / scale, 1.0)
+    return _wilson(successes / n, n, z)
 
 
 def rate(successes: int, n: int) -> Interval:
@@ -103,7 +108,61 @@ def rate(successes: int, n: int) -> Interval:
     return Interval(successes / n, *wilson(successes, n)) if n else Interval(math.nan, 0.0, 1.0)
 
 
-def paired(first: np.ndarray, second: np.ndarray, z: float = 1.96) -> Interval:
+def share(values: np.ndarray, groups: Sequence[Hashable] | None = None) -> Interval:
+    """The mean of values ``[B]`` from 0 to 1, such as right or wrong, with a Wilson interval.
+
+    Its n is how many items tell as much. Those of one group, such as lines of one function, are right or wrong together
+    and tell less than others, see `design_effect`. Values between 0 and 1 vary less than right and wrong do, and tell
+    more. For values that are 0 or 1, in groups of one, this is `rate`: of 0 everywhere the interval is no point.
+
+    Args:
+        values: one per item.
+        groups: the group of each item; by default every item is its own.
+
+    >>> values = np.array([1.0, 1, 1, 0, 0, 0])
+    >>> print(share(values), "|", share(values, ["f", "f", "f", "g", "g", "g"]))
+    0.50 (0.19 - 0.81) | 0.50 (0.05 - 0.95)
+    """
+    n = len(values)
+    average = float(values.sum()) / n
+    residuals = values - average
+    between = float((values * (1 - values)).sum())  # n p (1 - p), the variance of right and wrong, less that of these
+    told = n / design_effect(residuals, groups) * (1 + between / (float(residuals @ residuals) + 1))
+    return Interval(average, *_wilson(average, told))
+
+
+def design_effect(residuals: np.ndarray, groups: Sequence[Hashable] | None = None) -> float:
+    """How many times as many items it takes to know a mean as well, as they come in groups.
+
+    That is the variance of the mean by the jackknife, which leaves out one group at a time, over that which leaves out
+    one item at a time. Few residuals other than 0 say little of how alike the items of a group are, so both get one
+    success more, as if all items of a group were the same. It is at least 1, exactly 1 for groups of one, and the
+    number of items if there is one group.
+
+    Args:
+        residuals: what is left of each item without the mean ``[B]``.
+        groups: the group of each item; by default every item is its own.
+
+    >>> together, against = np.array([0.5, 0.5, -0.5, -0.5]), np.array([0.5, -0.5, 0.5, -0.5])
+    >>> round(design_effect(together, "ffgg"), 2), design_effect(against, "ffgg"), design_effect(together, "fghi")
+    (3.6, 1.0, 1.0)
+    """
+    n = len(residuals)
+    numbers: dict[Hashable, int] = {}
+    of_each = [numbers.setdefault(group, len(numbers)) for group in (range(n) if groups is None else groups)]
+    if len(of_each) != n:
+        raise ValueError(f"every item needs its group: there are {n} items and {len(of_each)} groups")
+    if len(numbers) in (1, n):
+        return n / len(numbers)
+    sizes, sums = np.bincount(of_each), np.bincount(of_each, residuals)
+    grouped = ((sums / (1 - sizes / n)) ** 2).sum()
+    alone = residuals @ residuals / (1 - 1 / n) ** 2
+    return max(float((grouped + (sizes**2).sum() / n) / (alone + 1)), 1.0)
+
+
+def paired(
+    first: np.ndarray, second: np.ndarray, z: float = 1.96, groups: Sequence[Hashable] | None = None
+) -> Interval:
     """By how much the success rate of ``first`` is above that of ``second``, both tried on the same items ``[B]``.
 
     The score interval of Newcombe (1998, method 10) for a difference of paired rates. Unlike that of a resampled mean,
@@ -111,13 +170,19 @@ def paired(first: np.ndarray, second: np.ndarray, z: float = 1.96) -> Interval:
 
     >>> print(paired(np.zeros(100), np.zeros(100)))
     0.00 (-0.04 - 0.04)
+
+    Items in ``groups`` count as fewer, by the `design_effect` of what the two differ in:
+
+    >>> print(paired(np.zeros(100), np.zeros(100), groups=["f"] * 50 + ["g"] * 50))
+    0.00 (-0.66 - 0.66)
     """
-    n = len(first)
     one, other = first.astype(bool), second.astype(bool)
+    apart = one.astype(float) - other
+    items, n = len(first), len(first) / design_effect(apart - apart.mean(), groups)
     both, neither = int((one & other).sum()), int((~one & ~other).sum())
     p, q = float(one.mean()), float(other.mean())
-    (p_low, p_high), (q_low, q_high) = wilson(int(one.sum()), n, z), wilson(int(other.sum()), n, z)
-    product = both * neither - int((one & ~other).sum()) * int((~one & other).sum())
+    (p_low, p_high), (q_low, q_high) = _wilson(p, n, z), _wilson(q, n, z)
+    product = (both * neither - int((one & ~other).sum()) * int((~one & other).sum())) * (n / items) ** 2
     spread = n**2 * math.sqrt(p * (1 - p) * q * (1 - q))
     together = (max(product - n / 2, 0.0) if product > 0 else product) / spread if spread else 0.0
     low, high = (
@@ -125,3 +190,11 @@ def paired(first: np.ndarray, second: np.ndarray, z: float = 1.96) -> Interval:
         for a, b in ((p - p_low, q_high - q), (p_high - p, q - q_low))
     )
     return Interval(p - q, p - q - low, p - q + high)
+
+
+def _wilson(rate: float, n: float, z: float = 1.96) -> tuple[float, float]:
+    """Of so many items as tell, which need not be a whole number."""
+    centre = rate + z**2 / (2 * n)
+    half = z * math.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
+    scale = 1 + z**2 / n
+    return max((centre - half) / scale, 0.0), min((centre + half) / scale, 1.0)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flexmdm.evaluation.intervals import Interval, mean, paired, rate
+from flexmdm.evaluation.intervals import Interval, mean, paired, share
 
 
 class SpanScores(NamedTuple):
@@ -29,8 +29,7 @@ def span_scores(truth: Sequence[Any], fillings: Sequence[Any]) -> SpanScores:
     (0.5, 0.9375)
     """
     same, near = _of_each(truth, fillings)
-    right = int(same.sum())
-    return SpanScores(rate(right, len(same)), mean(near))
+    return SpanScores(share(same), share(near))
 
 
 def span_differences(truth: Sequence[Any], first: Sequence[Any], second: Sequence[Any], seed: int = 0) -> SpanScores:

@@ -38,7 +38,7 @@ _SAMPLE = 1024
 
 
 class Written(Protocol):
-    """What a pipeline returns for an item."""
+    """What a pipeline returns for an item; if it may leave out a part of one, also whether it was ``shortened``."""
 
     @property
     def text(self) -> str: ...
@@ -84,7 +84,7 @@ class Scored:
     """What the texts of a run are worth.
 
     Attributes:
-        share: of the items that are right, with its 95% interval.
+        share: of the items that are right, with its 95% interval, which knows of the groups of items.
         right: which they are.
         figures: whatever else was found, for the JSON.
     """
@@ -120,6 +120,11 @@ class Benchmark(Protocol):
         """What a writer gets, as JSON."""
         ...
 
+    @property
+    def groups(self) -> Sequence[str] | None:
+        """For each item which others are made of the same, such as of one function; ``None`` if no two are."""
+        ...
+
     def line(self, number: int, text: str) -> dict[str, Any]:
         """What is written down about the text for an item."""
         ...
@@ -142,6 +147,8 @@ class Point:
         refused: items that the model could not take; they count as wrong.
         hit_max_length: texts that wanted to grow beyond the longest.
         items: the file with all of them.
+        shortened: items of which the model saw only a part; ``None`` if the file is older than this count.
+        groups: of the items, see `Benchmark`.
     """
 
     run: str
@@ -156,6 +163,8 @@ class Point:
     figures: dict[str, Any]
     items: Path | None = None
     right: list[bool] = field(default_factory=list, repr=False)
+    shortened: int | None = 0
+    groups: Sequence[str] | None = field(default=None, repr=False)
 
     @property
     def steps(self) -> int:
@@ -172,6 +181,7 @@ class Point:
             "evaluations": self.evaluations,
             "seconds": self.seconds,
             "refused": self.refused,
+            "shortened": self.shortened,
             "hit_max_length": self.hit_max_length,
             "items": None if self.items is None else f"{self.items.parent.name}/{self.items.name}",
         }
@@ -315,7 +325,12 @@ def differences(points: Sequence[Point]) -> Iterator[tuple[Point, Point, Interva
     for point in points:
         base = next(other for other in points if other.steps == point.steps)
         if base is not point:
-            yield point, base, paired(np.array(point.right), np.array(base.right))
+            yield point, base, difference(point, base)
+
+
+def difference(point: Point, base: Point) -> Interval:
+    """By how much the share of ``point`` is above that of ``base``, item by item; both have the same items."""
+    return paired(np.array(point.right), np.array(base.right), groups=point.groups)
 
 
 # Generating -----------------------------------------------------------------------------------------------------------
@@ -377,6 +392,7 @@ def _line(benchmark: Benchmark, number: int, one: Written, seconds: float) -> di
         **benchmark.line(number, one.text),
         "evaluations": one.evaluations,
         "hit_max_length": one.hit_max_length,
+        "shortened": getattr(one, "shortened", False),
         "seconds": round(seconds, 6),
     }
     return {**line, "refused": one.why} if isinstance(one, Refused) else line
@@ -388,6 +404,8 @@ def _point(benchmark: Benchmark, entrant: Entrant, journal: Journal, num: int, o
     if not asked:
         raise ValueError(f"{entrant.name} could take none of the {num} items; the first: {lines[0]['refused']}")
     scored = benchmark.score(lines, journal.file)
+    counted = all("shortened" in line for line in asked)
+    groups = benchmark.groups
     return Point(
         run=entrant.name,
         model=entrant.model,
@@ -401,6 +419,8 @@ def _point(benchmark: Benchmark, entrant: Entrant, journal: Journal, num: int, o
         figures=scored.figures,
         items=journal.file,
         right=scored.right,
+        shortened=sum(line["shortened"] for line in asked) if counted else None,
+        groups=None if groups is None else groups[:num],
     )
 
 
@@ -421,6 +441,27 @@ def title_of(benchmark: str, split: str, num: int, official: Mapping[str, int], 
     return f"{place} (in the form of {benchmark})"
 
 
+def split_of(data: Path, given: str | None, default: str, files: Mapping[str, str]) -> str:
+    """Which split the items of a folder or a file are: of a file what its name says, else this name.
+
+    Args:
+        data: the folder or file.
+        given: the split that was asked for, if any; a file must be this one.
+        default: of a folder.
+        files: what the file of each split is called, without its ending.
+
+    >>> [split_of(Path(name), None, "test", {"train": "train"}) for name in ("train.jsonl.gz", "sums.jsonl")]
+    ['train', 'sums.jsonl']
+    """
+    if data.is_dir():
+        return given or default
+    stem = data.name.removesuffix(".gz").removesuffix(".jsonl")
+    split = next((split for split, name in files.items() if name == stem), data.name)
+    if given not in (None, split):
+        raise ValueError(f"--split {given} does not fit --data {data}, which is one file ({split}): leave --split out")
+    return split
+
+
 def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
     """One row per point."""
     refused = any(point.refused for point in points)
@@ -435,7 +476,7 @@ def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
             point.run,
             point.model,
             sampler + (f" T={temperature:g}" if temperature else ""),
-            f"{point.share.value:.1%} ({100 * point.share.low:.1f} - {100 * point.share.high:.1f})",
+            point.share.percent(),
             *(str(point.refused if heading == "refused" else point.figures["unanswered"]) for heading in counted),
             f"{point.evaluations:.0f}",
             f"{point.seconds:.2f}",
@@ -445,8 +486,16 @@ def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
         table.caption += "; refused: the model cannot take these items, and they count as wrong"
     if "no answer" in counted:
         table.caption += "; no answer: texts without one, which count as wrong"
+    table.caption += _counted("items of which the model saw only a part, for want of room", "shortened", points)
+    table.caption += _counted("texts that wanted to grow beyond the longest", "hit_max_length", points)
     table.caption_justify = "left"
     return table
+
+
+def _counted(what: str, name: str, points: Sequence[Point]) -> str:
+    """A line with how many there are of each point; nothing if there are none."""
+    counts = [f"{point.run} {point.steps}: {getattr(point, name):,}" for point in points if getattr(point, name)]
+    return escape(f"\n{what}: {', '.join(counts)}") if counts else ""
 
 
 def draw(points: Sequence[Point], benchmark: Benchmark, file: Path) -> None:

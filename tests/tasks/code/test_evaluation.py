@@ -1,5 +1,5 @@
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -7,8 +7,10 @@ import torch
 
 import flexmdm.tasks.code as code_tasks
 from flexmdm import FlexMDMConfig, FlexMDMModel
+from flexmdm.evaluation.intervals import rate
+from flexmdm.tasks.code import Problem
 from flexmdm.tasks.code.evaluation import HumanEvalInfill, entrant_of
-from flexmdm.tasks.sweeps import sweep
+from flexmdm.tasks.sweeps import Entrant, options_of, sweep
 from flexmdm.tasks.text import TextTask
 
 
@@ -101,6 +103,49 @@ def test_runs_that_cannot_fill_a_gap_are_refused(make_text_run):
         entrant_of("mine", *make_text_run("mdm"))
     with pytest.raises(ValueError, match="mine was trained on the task maze, and humaneval-infill has gaps to fill"):
         entrant_of("mine", SimpleNamespace(name="maze", model="mdm"), None)
+
+
+def test_tasks_of_one_function_are_a_group(rows, entrant):
+    """Two functions with three tasks each: all of the first are right, none of the second."""
+    names = [f"SingleLineInfilling/HumanEval/{number // 3}/L{number % 3}" for number in range(6)]
+    problems = [Problem(**{**rows[number // 3], "task_id": name}) for number, name in enumerate(names)]
+    benchmark = HumanEvalInfill({problem.task_id: problem for problem in problems}, workers=1)
+    assert benchmark.groups == ["HumanEval/0"] * 3 + ["HumanEval/1"] * 3
+    lines = [benchmark.line(number, rows[0]["canonical_solution"]) for number in range(6)]
+    scored = benchmark.score(lines, None)
+    assert scored.right == [True] * 3 + [False] * 3 and scored.share.value == 0.5
+    assert scored.share.low < rate(3, 6).low - 0.1
+
+
+def test_a_file_is_called_by_its_split_or_its_name(folder):
+    assert HumanEvalInfill.read(folder).split == "single-line"
+    spans = HumanEvalInfill.read(folder / "HumanEval-RandomSpanInfilling.jsonl")
+    assert spans.split == "random-span" and spans.file == folder / "HumanEval-RandomSpanInfilling.jsonl"
+    own = spans.file.rename(folder / "own.jsonl")
+    assert HumanEvalInfill.read(own).split == "own.jsonl"
+    with pytest.raises(ValueError, match="--split multi-line does not fit"):
+        HumanEvalInfill.read(own, "multi-line")
+
+
+def test_a_filling_with_too_much_around_it_is_counted_as_shortened(make_pipeline, folder):
+    """One of the three problems is longer than any function that the model was trained on."""
+    benchmark = HumanEvalInfill.read(folder, workers=1)
+    (name, first), *others = benchmark.problems.items()
+    long = replace(first, prompt="# a line of no use\n" * 200 + first.prompt)
+    pipeline = make_pipeline()
+    (point,) = sweep(
+        replace(benchmark, problems={name: long, **dict(others)}),
+        [entrant_of("mine", pipeline.task, pipeline.model)],
+        [2],
+    )
+    assert point.shortened == 1 and point.refused == 0
+
+
+def test_the_pipeline_names_the_options_that_a_benchmark_has_by_default():
+    samplers = HumanEvalInfill({}).samplers
+    (chosen,) = options_of([Entrant("mine", "flexmdm", "", list)], samplers, {}).values()
+    named = " ".join(code_tasks.CodePipeline.__doc__.split()).replace('"', "'")
+    assert all(f"{name}={value!r}" in named for name, value in chosen.items())
 
 
 def test_an_unknown_split_or_missing_file_says_so(folder):

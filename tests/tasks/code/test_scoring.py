@@ -1,10 +1,12 @@
+import itertools
 import json
-import math
+import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from flexmdm.tasks.code import Problem, Sample, pass_at_k, score
+from flexmdm.tasks.code import Problem, Sample, pass_at_k, score, scoring
 
 
 @pytest.fixture
@@ -49,6 +51,46 @@ def test_pass_at_k_of_several_samples(problems):
     assert [item.completion_id for item in scored.items[:6]] == [0, 0, 1, 1, 2, 2]
 
 
+def test_no_right_sample_does_not_mean_that_there_can_be_none(problems):
+    scored = score(problems, [Sample(task_id, "") for task_id in problems] * 10, workers=2)
+    for k in (1, 10):
+        assert (scored.pass_at[k].value, scored.pass_at[k].low) == (0, 0) and 0.5 < scored.pass_at[k].high < 0.6
+
+
+def test_lines_of_one_function_tell_less_than_functions(problems):
+    """Four tasks, of four functions or of two; the same are right."""
+    two = list(problems.values())[:2]
+
+    def scored(*names):
+        some = [replace(two[number // 2], task_id=name) for number, name in enumerate(names)]
+        fillings = [Sample(name, "    y = x + 0\n") for name in names]
+        return score({one.task_id: one for one in some}, fillings, workers=2)
+
+    apart, together = (
+        scored("a/F/0/1", "a/F/1/1", "a/F/2/1", "a/F/3/1"),
+        scored("a/F/0/1", "a/F/0/2", "a/F/1/1", "a/F/1/2"),
+    )
+    assert apart.pass_at[1].value == together.pass_at[1].value == 0.5
+    assert together.pass_at[1].low < apart.pass_at[1].low - 0.05
+
+
+def test_programs_run_on_the_cores_that_we_may_use(problems, monkeypatch):
+    asked = []
+
+    def run_all(programs, limits, workers):
+        asked.append(workers)
+        return [(number, SimpleNamespace(result="passed")) for number in range(len(programs))]
+
+    monkeypatch.setattr(scoring, "run_all", run_all)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 7}, raising=False)
+    score(problems, canonical(problems))
+    score(problems, canonical(problems), workers=5)
+    monkeypatch.delattr(os, "sched_getaffinity")  # not every system has it
+    monkeypatch.setattr(os, "cpu_count", lambda: 9)
+    score(problems, canonical(problems))
+    assert asked == [3, 5, 9]
+
+
 def test_of_one_task_only_its_own_samples_tell(problems):
     task_id, problem = next(iter(problems.items()))
     samples = [Sample(task_id, problem.canonical_solution)] * 3 + [Sample(task_id, "")] * 7
@@ -59,8 +101,8 @@ def test_of_one_task_only_its_own_samples_tell(problems):
 
 def test_pass_at_k_by_counting():
     for num, right, k in ((5, 2, 2), (6, 0, 3), (6, 6, 1), (7, 3, 5)):
-        draws = math.comb(num, k)
-        assert pass_at_k(num, right, k) == pytest.approx(1 - math.comb(num - right, k) / draws)
+        draws = list(itertools.combinations([True] * right + [False] * (num - right), k))
+        assert pass_at_k(num, right, k) == pytest.approx(sum(any(draw) for draw in draws) / len(draws))
     with pytest.raises(ValueError, match="k = 3"):
         pass_at_k(2, 1, 3)
 

@@ -47,6 +47,14 @@ def test_a_benchmark_is_read_from_the_official_folder_or_any_file(file):
         GSM8K.read(file.parent, "valid")
 
 
+def test_a_file_is_called_by_its_split_or_its_name(file):
+    assert GSM8K.read(file).split == "sums.jsonl" and GSM8K.read(file.parent).split == "test"
+    assert GSM8K.read(file.with_name("test.jsonl"), "test").split == "test" and GSM8K.read(file).groups is None
+    for one in (file, file.with_name("test.jsonl")):
+        with pytest.raises(ValueError, match="--split train does not fit"):
+            GSM8K.read(one, "train")
+
+
 @pytest.mark.parametrize("num", [1318, 1319])
 def test_only_as_many_problems_as_gsm8k_has_are_called_so(num, tmp_path, monkeypatch):
     (tmp_path / "test.jsonl").write_text((json.dumps(ROWS[0]) + "\n") * num)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from flexmdm.evaluation.sandbox import Sandbox
-from flexmdm.tasks.code.problems import SIZES, Problem, Sample, file_of, read_problems
-from flexmdm.tasks.code.scoring import CodeScore, score
+from flexmdm.tasks.code.problems import SIZES, SPLITS, Problem, Sample, file_of, read_problems
+from flexmdm.tasks.code.scoring import CodeScore, function_of, score
 from flexmdm.tasks.generating import bar_on_stderr
-from flexmdm.tasks.sweeps import Entrant, Scored, fingerprint, title_of
+from flexmdm.tasks.sweeps import Entrant, Scored, fingerprint, split_of, title_of
 
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
@@ -28,8 +28,8 @@ class HumanEvalInfill:
 
     Args:
         problems: by task id.
-        split: which of the official ones they are.
-        workers: programs that run at a time; by default one for each core.
+        split: which of the official ones they are, or the name of their file.
+        workers: programs that run at a time; by default one for each core that this process may use.
         file: where they are from.
 
     >>> problem = Problem("test/0", "def one():\\n", "1", "    return ", "def check(f):\\n    assert f() == 1", "one")
@@ -46,9 +46,11 @@ class HumanEvalInfill:
     measure: str = "pass@1"
 
     @classmethod
-    def read(cls, data: Path, split: str = "single-line", workers: int | None = None) -> Self:
-        """From the official folder, or one file."""
-        return cls(read_problems(data, split), split, workers, file_of(Path(data), split))
+    def read(cls, data: Path, split: str | None = None, workers: int | None = None) -> Self:
+        """A split of the official folder, by default ``single-line``, or one file."""
+        split = split_of(Path(data), split, "single-line", SPLITS)
+        file = file_of(Path(data), split) if Path(data).is_dir() else Path(data)
+        return cls(read_problems(file), split, workers, file)
 
     @property
     def title(self) -> str:
@@ -62,6 +64,11 @@ class HumanEvalInfill:
     def items(self) -> Sequence[tuple[str, str]]:
         """What stands before and behind each gap."""
         return [(problem.prompt, problem.suffix) for problem in self.problems.values()]
+
+    @property
+    def groups(self) -> Sequence[str]:
+        """The functions that the tasks are cut from."""
+        return list(map(function_of, self.problems))
 
     def line(self, number: int, text: str) -> dict[str, Any]:
         return {"task_id": list(self.problems)[number], "completion": text}

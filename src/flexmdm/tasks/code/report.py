@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from flexmdm.tasks.code.pipeline import CodePipeline
-from flexmdm.tasks.code.preparation import encode_lines
 from flexmdm.tasks.generating import progress_bar
 from flexmdm.tasks.text import report
 from flexmdm.tasks.text.pipeline import Filled, of_each
@@ -34,21 +32,15 @@ def fill(
     answers = []
     for number, found in enumerate(middles):
         before, after = pairs[number // num]
-        if number % num == 0:
-            _say_if_shortened(pipeline, before, after, found.context)
+        if number % num == 0 and found.shortened:
+            Console(stderr=True).print(
+                f"this model was trained on functions of at most {pipeline.task.width} tokens: of {found.around:,} "
+                f"around the gap it saw the nearest {found.context:,}"
+            )
         measured = found.evaluations, found.hit_max_length, found.prompt, found.events
         answers.append(Filled(before + found.text + after, (found.text,), found.tokens, *measured))
     report.show(pipeline.task, programs, answers, json, watch, console, given)
     return answers
-
-
-def _say_if_shortened(pipeline: CodePipeline, before: str, after: str, seen: int) -> None:
-    lines = chain(*encode_lines(pipeline.task.text, [before, after]))
-    if seen < (whole := sum(map(len, lines))):
-        Console(stderr=True).print(
-            f"this model was trained on functions of at most {pipeline.task.width} tokens: of {whole:,} around the gap "
-            f"it saw the nearest {seen:,}"
-        )
 
 
 def _pair(pieces: Sequence[str]) -> tuple[str, str]:

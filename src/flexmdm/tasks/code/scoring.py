@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from flexmdm.data.records import records
-from flexmdm.evaluation.intervals import Interval, mean, rate, wilson
+from flexmdm.evaluation.intervals import Interval, share, wilson
 from flexmdm.evaluation.sandbox import Limits, Program, run_all
 from flexmdm.tasks.code.problems import Problem, Sample
 
@@ -54,8 +54,8 @@ class CodeScore:
 
     Attributes:
         items: in the order of the samples.
-        pass_at: for each k for which every task has k samples, the estimate with its 95% interval. Tasks count as
-            independent, although several are cut from one function: between models, compare task by task.
+        pass_at: for each k for which every task has k samples, the estimate with its 95% interval, in which tasks that
+            are cut from one function count as a group.
     """
 
     items: tuple[Item, ...]
@@ -93,7 +93,7 @@ def score(
         results: a .jsonl that gets each item as soon as it is known. What it already holds of the same samples with the
             same tests is not run again; in the end its lines are in the order of the samples.
         limits: of each program.
-        workers: programs at a time; by default one for each core.
+        workers: programs at a time; by default one for each core that this process may use.
         progress: called with how many are done, and of how many.
 
     >>> problem = Problem("test/0", "def one():\\n", "1", "    return ", "def check(f):\\n    assert f() == 1", "one")
@@ -108,7 +108,7 @@ def score(
     items = _finished(results, waiting, digests) if results is not None else {}
     todo = [number for number in range(len(waiting)) if number not in items]
     with open(results or os.devnull, "a", encoding="utf-8") as log:
-        for place, verdict in run_all([programs[number] for number in todo], limits, workers):
+        for place, verdict in run_all([programs[number] for number in todo], limits, workers or _cores()):
             number = todo[place]
             item = items[number] = Item(*waiting[number], verdict.result, digests[number])
             log.write(_line(item))
@@ -134,6 +134,21 @@ def pass_at_k(num: int, right: int, k: int) -> float:
     return (math.comb(num, k) - math.comb(num - right, k)) / math.comb(num, k)
 
 
+def function_of(task_id: str) -> str:
+    """The function that a task is cut from; one with a name of another form is its own.
+
+    >>> function_of("MultiLineInfilling/HumanEval/81/L3_L5"), function_of("test/0")
+    ('HumanEval/81', 'test/0')
+    """
+    parts = task_id.split("/")
+    return "/".join(parts[1:-1]) if len(parts) == 4 else task_id
+
+
+def _cores() -> int:
+    """Those that this process may use, which may be fewer than there are; not every system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _numbered(problems: Mapping[str, Problem], samples: Sequence[Sample]) -> list[tuple[str, int, str]]:
     """Task, number within the task and filling of each sample."""
     seen: Counter[str] = Counter()
@@ -153,18 +168,16 @@ def _estimates(items: Sequence[Item]) -> dict[int, Interval]:
     for item in items:
         by_task[item.task_id].append(item.passed)
     counts = [(len(passed), sum(passed)) for passed in by_task.values()]
-    return {k: _estimate(counts, k) for k in _KS if k <= min(num for num, _ in counts)}
+    functions = list(map(function_of, by_task))
+    return {k: _estimate(counts, functions, k) for k in _KS if k <= min(num for num, _ in counts)}
 
 
-def _estimate(counts: Sequence[tuple[int, int]], k: int) -> Interval:
+def _estimate(counts: Sequence[tuple[int, int]], functions: Sequence[str], k: int) -> Interval:
     """Over tasks with so many samples, so many of them right."""
-    if max(num for num, _ in counts) == 1:
-        right = sum(right for _, right in counts)
-        return rate(right, len(counts))
     if len(counts) == 1:  # of how tasks differ, one tells nothing; of samples of this one, k = 1 does
         num, right = counts[0]
         return Interval(pass_at_k(num, right, k), *(wilson(right, num) if k == 1 else (0.0, 1.0)))
-    return mean(np.array([pass_at_k(num, right, k) for num, right in counts]))
+    return share(np.array([pass_at_k(num, right, k) for num, right in counts]), functions)
 
 
 # The results file -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
-"""How a cut function is written for each model, as in the paper's appendix; the special tokens are no text.
+"""How a cut function is written for each model, as in the paper's appendix but for its instruction.
+
+The special tokens are no text.
 
 FlexMDM reads ``prefix [SEP] middle [SEP] suffix`` and finds the middle in the gap between the separators. MDM reads
-``[PRE] prefix [SUF] suffix [SEP] middle`` and then PAD, so that the number of masks does not tell the length.
+``[PRE] prefix [SUF] suffix [SEP] middle`` and then PAD, so that the number of masks does not tell the length. The paper
+sometimes puts an instruction in front, the same for every example, which would say no more than the separators do.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from flexmdm.tasks.math.problems import SIZES, WordProblem, file_of, read_problems
 from flexmdm.tasks.math.scoring import judged, score
-from flexmdm.tasks.sweeps import Entrant, Scored, fingerprint, title_of
+from flexmdm.tasks.sweeps import Entrant, Scored, fingerprint, split_of, title_of
 
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
@@ -33,10 +33,11 @@ class GSM8K:
     measure: str = "accuracy"
 
     @classmethod
-    def read(cls, data: Path, split: str = "test") -> Self:
-        """From the official folder, or from any file with questions and answers that end with ``#### 42``."""
+    def read(cls, data: Path, split: str | None = None) -> Self:
+        """A split of the official folder, by default ``test``, or any file whose answers end with ``#### 42``."""
+        split = split_of(Path(data), split, "test", {name: name for name in SIZES})
         file = file_of(Path(data), split)
-        return cls(read_problems(data, split), split if Path(data).is_dir() else file.name, file)
+        return cls(read_problems(file), split, file)
 
     @property
     def title(self) -> str:
@@ -50,6 +51,11 @@ class GSM8K:
     def items(self) -> Sequence[str]:
         """The questions; each run writes them in its own format."""
         return [problem.question for problem in self.problems]
+
+    @property
+    def groups(self) -> None:
+        """Every problem is its own."""
+        return None
 
     def line(self, number: int, text: str) -> dict[str, Any]:
         return judged(number, self.problems[number], text).to_dict()
