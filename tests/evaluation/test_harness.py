@@ -1,8 +1,8 @@
 """What lm-eval asks, with stand-ins everywhere; and lm-eval itself where it is installed."""
 
-import importlib.util
 import json
 import math
+import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -110,17 +110,23 @@ def test_what_has_no_likelihood_says_so(code_run):
         harness.Responder(*code_run).log_likelihood("a", "b")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("lm_eval") is not None, reason="lm-eval is installed")
-def test_without_lm_eval_it_says_what_to_install():
+def test_without_lm_eval_it_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setattr(harness, "lm_eval_model", None)
     with pytest.raises(ImportError, match=r"pip install 'flexmdm\[eval\]'"):
         harness.FlexMDMRun("runs/mine")
+    with pytest.raises(SystemExit) as left:
+        command(monkeypatch, "gsm8k", "--run", "runs/mine", "--data", "data")
+    assert left.value.code == 1 and "pip install 'flexmdm[eval]'" in capsys.readouterr().err
 
 
 def evaluate(monkeypatch, loaded, task, **options):
     lm_eval = pytest.importorskip("lm_eval")
     monkeypatch.setattr("flexmdm.training.loading.load", lambda folder, device: loaded)
     arguments = {"run": "runs/mine", "steps": 4, **options}
-    found = lm_eval.simple_evaluate(model="flexmdm", model_args=arguments, tasks=[task], batch_size=4)
+    ours_alone = pytest.importorskip("lm_eval.tasks").TaskManager(include_defaults=False)  # all tasks take long
+    found = lm_eval.simple_evaluate(
+        model="flexmdm", model_args=arguments, tasks=[task], batch_size=4, task_manager=ours_alone
+    )
     return found["results"][task["task"]], [sample["resps"][0][0] for sample in found["samples"][task["task"]]]
 
 
@@ -163,3 +169,75 @@ def test_a_task_can_have_the_first_few_problems(problems):
     (doc, _) = config["custom_dataset"]()["test"]
     assert config["doc_to_text"](doc) == "def add(x):\n    # 0\n<|gap|>    return y"
     assert config["process_results"](doc, ["    y = x\n"]) == {"pass@1": 1.0}
+
+
+# The command line -----------------------------------------------------------------------------------------------------
+
+
+def command(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["harness", *map(str, arguments)])
+    harness.main()
+
+
+def test_a_command_runs_gsm8k_from_its_folder(run, monkeypatch, tmp_path, capsys):
+    """A saved run and 5 of 6 problems; what stands for its answers is right for every second one."""
+    pytest.importorskip("lm_eval")
+    _, network = run()
+    network.save_pretrained(tmp_path / "run")
+    rows = [{"question": f"{number}+0", "answer": f"#### {number}"} for number in range(6)]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def texts(responder, contexts):
+        assert responder.task.name == "sft" and responder.options["steps"] == 4
+        return [context[0] if int(context[0]) % 2 == 0 else "7" for context in contexts]
+
+    monkeypatch.setattr(harness.Responder, "texts", texts)
+    places = ["--run", tmp_path / "run", "--data", tmp_path / "data", "--device", "cpu"]
+    command(monkeypatch, "gsm8k", *places, "--limit", "5", "--steps", "4", "--json", tmp_path / "new" / "out.json")
+    found = json.loads((tmp_path / "new" / "out.json").read_text())
+    assert found["accuracy"] == pytest.approx(3 / 5) and found["problems"] == 5
+    assert found["command"].startswith("python -m flexmdm.evaluation.harness gsm8k --run ")
+    assert "on 5 problems of gsm8k, 4 steps: accuracy 0.6000" in capsys.readouterr().out
+
+
+def test_a_command_runs_infilling(code_run, monkeypatch, problems, tmp_path, capsys):
+    pytest.importorskip("lm_eval")
+    monkeypatch.setattr("flexmdm.training.loading.load", lambda folder, device: code_run)
+    command(monkeypatch, "humaneval-infill", "--run", tmp_path, "--data", problems, "--json", tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text())["pass@1"] == pytest.approx(2 / 3)
+    assert "on 3 problems of humaneval-infill, 64 steps: pass@1 0.6667" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--run", "{here}/none", "--data", "{here}"], "--run {here}/none: no such folder"),
+        (["--run", "{here}", "--data", "{here}/none"], "--data {here}/none: no such folder"),
+        (["--run", "{here}", "--data", "{here}"], "{here} has no test.jsonl"),
+        (["--run", "{here}", "--data", "{here}/test.jsonl"], "{here} is not a run"),
+        (["--run", "{here}", "--data", "{here}", "--limit", "0"], "--limit is at least 1"),
+        (["--data", "{here}"], "required: --run"),
+    ],
+)
+def test_a_command_says_what_is_missing(monkeypatch, tmp_path, capsys, options, said):
+    pytest.importorskip("lm_eval")
+    if any("test.jsonl" in option for option in options):
+        (tmp_path / "test.jsonl").write_text('{"question": "1+1", "answer": "#### 2"}\n')
+    with pytest.raises(SystemExit) as left:
+        command(monkeypatch, "gsm8k", *(option.format(here=tmp_path) for option in options))
+    assert left.value.code == 2 and said.format(here=tmp_path) in capsys.readouterr().err
+
+
+def test_all_other_commands_are_those_of_lm_eval(monkeypatch, capsys):
+    main = pytest.importorskip("lm_eval.__main__")
+    asked = []
+    monkeypatch.setattr(main, "cli_evaluate", lambda: asked.append(sys.argv[1:]))
+    for arguments in ([], ["ls", "tasks"], ["--model", "flexmdm", "--tasks", "gsm8k"]):
+        command(monkeypatch, *arguments)
+        assert asked.pop() == arguments and capsys.readouterr().out == ""
+    command(monkeypatch, "--help")
+    assert asked == [["--help"]] and "humaneval-infill" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        command(monkeypatch, "gsm8k", "--help")
+    assert "--limit" in capsys.readouterr().out and len(asked) == 1

@@ -3,6 +3,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import textwrap
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import flexmdm
-from flexmdm.evaluation.sandbox import Limits, Program, Sandbox, run_all
+from flexmdm.evaluation.sandbox import Limits, Program, Sandbox, guards, run_all
 from flexmdm.evaluation.sandbox.values import Opaque, decode, encode
 
 SQUARE = "def check(candidate):\n    for x in (2, 3, 4):\n        assert candidate(x) == x * x\n"
@@ -26,6 +27,8 @@ LEVELS = {
 LIMITS = Limits(cpu_seconds=1, memory_bytes=256 << 20)
 NARROW = Limits(cpu_seconds=1, wall_seconds=1.5, memory_bytes=256 << 20, output_bytes=1000)
 SLACK = 4.0  # seconds, for a busy machine
+PACKAGES = [Path(sys.base_prefix, "lib", f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages")]
+PACKAGES += [Path(sysconfig.get_path("purelib")), Path("/usr/lib/python3/dist-packages")]
 
 
 @pytest.fixture(scope="module")
@@ -285,6 +288,50 @@ def test_nothing_that_others_own_can_be_listed(narrow):
     assert verdict.passed
     assert not {"home", "tmp", "etc", "proc", "dev", "work"} & set(verdict.output.split("'"))
     assert verdict.output.endswith(" []\n")
+
+
+def test_no_package_is_found_whatever_the_path(sandbox):
+    """The program looks where packages are installed outside, and everywhere else for folders of this kind."""
+    if not sandbox.guards.namespaces:
+        pytest.skip(f"without namespaces folders can be read; here: {sandbox.guards}")
+    known = [path for path in PACKAGES if path.is_dir()]
+    source = f"""
+        import os, sys
+        names = ("site-packages", "dist-packages", "_bundled")
+        folders = [top for top, _, _ in os.walk("/") if os.path.basename(top) in names]
+        folders += {[str(path) for path in known]}
+        wheels = [os.path.join(top, file) for top, _, files in os.walk("/") for file in files if file.endswith(".whl")]
+        sys.path += folders + wheels
+        for name in ("pip", "numpy"):
+            try: __import__(name)
+            except ImportError: pass
+            else: print("imported", name)
+        for folder in folders:
+            if os.path.isdir(folder) and os.listdir(folder): print(folder, os.listdir(folder))
+        print("looked")
+        def solve(x): return x * x
+    """
+    verdict = run(sandbox, source)
+    assert verdict.passed and verdict.output == "looked\n", verdict
+
+
+def test_an_environment_has_nothing_to_show(tmp_path, monkeypatch):
+    """Some versions of Python take the library of an environment, where its packages are, for a standard library."""
+    monkeypatch.setitem(sysconfig.get_config_vars(), "platbase", str(tmp_path))
+    (tmp_path / "lib" / Path(sysconfig.get_path("stdlib")).name / "site-packages").mkdir(parents=True)
+    assert Path(sysconfig.get_path("platstdlib")).is_relative_to(tmp_path)
+    assert not any(path.is_relative_to(tmp_path.resolve()) for path in guards._libraries())
+
+
+def test_all_folders_of_packages_are_covered(tmp_path, monkeypatch):
+    """Deep ones too; not what links lead to, which is outside, nor what is inside of others."""
+    deep = tmp_path / "sdk" / "lib" / "python3" / "site-packages"
+    for folder in (deep / "inner" / "site-packages", tmp_path / "python3" / "dist-packages", tmp_path / "json"):
+        folder.mkdir(parents=True)
+    (tmp_path / "json" / "site-packages").symlink_to("/")
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.setattr(guards, "_libraries", lambda: [tmp_path, tmp_path / "link"])
+    assert sorted(guards._packages.__wrapped__()) == [str(tmp_path / "python3" / "dist-packages"), str(deep)]
 
 
 def test_what_is_left_in_the_directory_is_gone_for_the_next(narrow):

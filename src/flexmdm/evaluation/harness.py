@@ -9,13 +9,21 @@
         tasks=[harness.gsm8k("data/gsm8k")],  # or the name of any task of lm-eval that generates
     )
 
-Importing this module registers the model. On the command line, ``python -m flexmdm.evaluation.harness`` is ``lm_eval``
-with it. Our tasks read the official files, without a network, and score as ``flexmdm eval`` does.
+Importing this module registers the model. Our tasks read the official files, without a network, and score as ``flexmdm
+eval`` does. On the command line they have names, and with anything else this is ``lm_eval`` with the model:
+
+    python -m flexmdm.evaluation.harness gsm8k --run runs/gsm8k --data data/gsm8k --limit 100 --json gsm8k.json
+    python -m flexmdm.evaluation.harness humaneval-infill --run runs/code --data data/humaneval-infilling
+    python -m flexmdm.evaluation.harness --model flexmdm --model_args run=runs/gsm8k,steps=64 --tasks gsm8k
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +45,7 @@ except ImportError:  # then there is nobody to register with; `FlexMDMRun` says 
 _LM: Any = lm_eval_model.LM if lm_eval_model else object
 _register: Any = lm_eval_registry.register_model if lm_eval_registry else lambda _: lambda kind: kind
 
+_MISSING = "lm-eval is not installed: pip install 'flexmdm[eval]'"
 GAP = "<|gap|>"
 """Where the gap is in a context of an infilling task."""
 
@@ -57,7 +66,7 @@ class FlexMDMRun(_LM):
 
     def __init__(self, run: str, device: str | None = None, max_batch_size: int | None = None, **options: Any) -> None:
         if lm_eval_model is None:
-            raise ImportError("lm-eval is not installed: pip install 'flexmdm[eval]'")
+            raise ImportError(_MISSING)
         super().__init__()
         from flexmdm.training.loading import load
 
@@ -243,7 +252,73 @@ def _task(name: str, docs: list[dict[str, str]], text: Any, target: Any, measure
     }
 
 
-if __name__ == "__main__":
-    from lm_eval.__main__ import cli_evaluate
+# The command line -----------------------------------------------------------------------------------------------------
 
-    cli_evaluate()
+_TASKS = {"gsm8k": gsm8k, "humaneval-infill": humaneval_infill}
+
+
+def main() -> None:
+    """One of our tasks if the first argument names it; else ``lm_eval``."""
+    parser, first = _parser(), sys.argv[1:2]
+    if first in (["-h"], ["--help"]):
+        parser.print_help()
+        print("\nand of lm_eval:\n", flush=True)
+    if lm_eval_model is None:
+        parser.exit(1, f"{_MISSING}\n")
+    if first and first[0] in _TASKS:
+        _evaluate(parser)
+    else:
+        from lm_eval.__main__ import cli_evaluate
+
+        cli_evaluate()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m flexmdm.evaluation.harness",
+        description="A run on one of our tasks in lm-evaluation-harness, without a network. "
+        "Without the name of a task, all arguments are those of lm_eval, where --model flexmdm is known.",
+    )
+    parser.add_argument("task", choices=_TASKS)
+    parser.add_argument("--run", type=Path, required=True, help="the folder that flexmdm train --out wrote")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the official files, or one file")
+    parser.add_argument("--split", help="gsm8k: test or train; humaneval-infill: single-line and so on")
+    parser.add_argument("--limit", type=int, metavar="N", help="the first so many problems; by default all")
+    parser.add_argument("--steps", type=int, default=64, help="of the sampler; by default 64")
+    parser.add_argument("--device", help="cpu, cuda or mps; by default what there is")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    return parser
+
+
+def _evaluate(parser: argparse.ArgumentParser) -> None:
+    """Run one of our tasks, print the figure and write it."""
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+
+    given = parser.parse_args()
+    try:
+        if given.limit is not None and given.limit < 1:
+            raise ValueError(f"--limit is at least 1, got {given.limit}")
+        for option, place in (("run", given.run), ("data", given.data)):
+            if not place.exists():
+                raise FileNotFoundError(f"--{option} {place}: no such folder")
+        task = _TASKS[given.task](given.data, **({"split": given.split} if given.split else {}), num=given.limit)
+        model = FlexMDMRun(str(given.run), given.device, steps=given.steps)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    ours_alone = TaskManager(include_defaults=False)  # to list all tasks of lm-eval takes many seconds
+    found = lm_eval.simple_evaluate(model=model, tasks=[task], task_manager=ours_alone)
+    measure, name = task["metric_list"][0]["metric"], task["task"]
+    value, error = (found["results"][name][f"{measure}{kind},none"] for kind in ("", "_stderr"))
+    num = len(found["samples"][name])
+    print(f"{given.run} on {num:,} problems of {given.task}, {given.steps} steps: {measure} {value:.4f}")
+    if given.json is not None:
+        command = shlex.join([*parser.prog.split(), *sys.argv[1:]])
+        result = {"command": command, "task": given.task, "run": str(given.run), "data": str(given.data)}
+        result |= {"steps": given.steps, "problems": num, measure: value, "standard error": error}
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        given.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -14,11 +14,12 @@ in force:
 
 | guard | where | what it adds |
 |---|---|---|
-| namespaces | Linux 5.12 or later, as root or where users may make namespaces | sees only the folders of the standard library and of shared libraries, read-only, and an empty directory in memory, which vanishes with it; no network |
+| namespaces | Linux 5.12 or later, as root or where users may make namespaces | sees only the folders of the standard library and of shared libraries, read-only and with those of installed packages emptied, and an empty directory in memory, which vanishes with it; no network |
 | seccomp | Linux on x86-64 and ARM64 | an allow-list of system calls: no sockets, processes, signals to others or tracing; without namespaces also no writing anywhere, not even in its directory; but what the user may read can be read, `/proc` included |
 | audit | where seccomp is missing | the same as seccomp, refused by an audit hook inside the interpreter: stops ordinary Python, not machine code smuggled into it |
 
-Run as root, programs become the user nobody. Only the standard library can be imported.
+Run as root, programs become the user nobody. Only the standard library can be imported; without namespaces, a program
+that knows where other packages are can add their folder to its path.
 
 >>> test = "def check(candidate):\\n    assert candidate(2) == 4"
 >>> with Sandbox() as sandbox:

@@ -16,6 +16,7 @@ import sysconfig
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ class Guards:
 
 def available(namespaces: bool = True, seccomp: bool = True) -> Guards:
     """Which of the wanted guards work here, tried out in a child process; what does not work is left out."""
+    if namespaces:
+        _packages()  # found once, before the child that tries looks for them too
     hidden = namespaces and _works(_try_hidden)
     return Guards(hidden, seccomp and _works(lambda: confine(Limits(), Guards(False, True))))
 
@@ -133,12 +136,15 @@ _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 409
 _DETACH = 2
 _SYS_MOUNT_SETATTR = 442  # the same on every architecture
 _AT_FDCWD, _AT_RECURSIVE, _ATTR_RDONLY = -100, 0x8000, 1
+_PACKAGE_FOLDERS = ("site-packages", "dist-packages", "_bundled")  # in the last, ensurepip has its pip
 _SCRATCH = "/scratch"
 _SCRATCH_OPTIONS = b"size=16m,nr_inodes=1024,mode=777"
 
 
 def hide_outside(folder: Path) -> None:
     """Move this process where it sees nothing but the standard library, read-only, and has no network.
+
+    Where packages are installed beside the library, there are empty folders instead.
 
     Args:
         folder: an empty one; what is mounted there is seen by this process and its children only.
@@ -158,6 +164,8 @@ def hide_outside(folder: Path) -> None:
         else:
             inside.mkdir(exist_ok=True)
             _mount(str(path), inside, None, _MS_BIND | _MS_REC)
+    for path in _packages():
+        _mount("tmpfs", folder / path[1:], "tmpfs", _MS_NOSUID | _MS_NODEV)
     (folder / _SCRATCH[1:]).mkdir()
     os.chdir(folder)
     read_only = struct.pack("4Q", _ATTR_RDONLY, 0, 0, 0)
@@ -175,15 +183,39 @@ def fresh_scratch() -> Path:
 
 
 def _libraries() -> list[Path]:
-    """Folders that imports read: the standard library and the shared libraries that its extensions need."""
-    stdlib = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
-    shared = [Path(name) for name in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", sys.base_prefix + "/lib")]
-    folders = sorted({path for path in shared if path.exists()} | stdlib, key=lambda path: len(path.parts))
+    """Folders that imports read: the standard library and the shared libraries that its extensions need.
+
+    They are those of the interpreter, as a virtual environment has only packages. Where shared libraries have a folder
+    for their architecture, as on Debian, nothing else of the folder above is needed.
+    """
+    base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
+    stdlib = {Path(sysconfig.get_path(name, vars=base)).resolve() for name in ("stdlib", "platstdlib")}
+    system = {Path(name) for name in ("/lib", "/lib64", "/usr/lib", "/usr/lib64")}
+    architecture = sysconfig.get_config_var("MULTIARCH") or ""
+    narrow = {path: path / architecture for path in system if not path.is_symlink() and (path / architecture).is_dir()}
+    shared = {narrow.get(path, path) for path in system | {Path(sys.base_prefix, "lib")} if path.exists()}
+    folders = sorted(shared | stdlib, key=lambda path: len(path.parts))
     kept: list[Path] = []
     for folder in folders:
         if not any(folder.is_relative_to(other) for other in kept):
             kept.append(folder)
     return kept
+
+
+@cache
+def _packages() -> list[str]:
+    """Folders of installed or bundled packages in those of `_libraries`.
+
+    Links are left out: what they lead to is a folder that is found by its own name, or is not mounted.
+    """
+    found: list[str] = []
+    left = [str(path) for path in _libraries() if not path.is_symlink()]
+    while left:
+        with suppress(PermissionError), os.scandir(left.pop()) as entries:  # os.walk takes twice as long
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    (found if entry.name in _PACKAGE_FOLDERS else left).append(entry.path)
+    return found
 
 
 def _mount(source: str | None, target: Path, kind: str | None, flags: int, options: bytes | None = None) -> None:

@@ -28,6 +28,10 @@ _NUMBER = re.compile(
     rf"(?:{_SPACES}(?P<scale>hundred|thousand|million|billion|trillion)\b)?",
     re.IGNORECASE,
 )
+_GROUPS = re.compile(r"(?<![\w.,])(?<![0-9] )[0-9]{1,3}(?: [0-9]{3})+(?![0-9]| ?/)")  # 12 345
+_JUST_GROUPS = re.compile(
+    rf"[^\w\n]{{0,20}}(?:USD|US|Rs)?[^\w\n]{{0,20}}{_GROUPS.pattern}(?:\.[0-9]+)?(?:[^\w\n]+(?:[A-Za-z]+\W*)?)?"
+)
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _LONGEST_NUMBER = 100
 _FEW = 3
@@ -40,8 +44,8 @@ _SAID = re.compile(
 )
 _JUST_A_NUMBER = re.compile(r"[^\w\n]*" + _NUMBER.pattern + r"[^0-9\n=+*/]*(?:\n|$)", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\.(?:\s|$)")
-_ASIDE = re.compile(r"\([^()]*[=≈][^()]*\)")  # "12 (x = 3)"
-_GOES_ON = re.compile(r"[^0-9\n]{0,20}?[-+*/×÷][ \t]*[($0-9]")  # what follows a number that is a part of a calculation
+_ASIDE = re.compile(r"\([^()=≈]*[=≈][^()]*\)")  # "12 (x = 3)"
+_GOES_ON = re.compile(r"[^0-9\n]{0,20}?[-+*/÷][ \t]*[($0-9]")  # what follows a number that is a part of a calculation
 
 
 def extract_answer(text: str) -> str | None:
@@ -126,20 +130,36 @@ def _result(text: str) -> Fraction | None:
 
     The latter if there a calculation stands behind the sign: "72 = 48 + 24", or in an aside: "12 (x = 3)".
     """
-    if (plainly := _first(_NUMBER.finditer(_ASIDE.split(text)[0]))) is not None and _ASIDE.search(text):
+    if (plainly := _first(_NUMBER.finditer(_joined(_ASIDE.split(text)[0])))) is not None and _ASIDE.search(text):
         return plainly
-    *before, last = re.split(r"[=≈]", text)
+    *before, last = [_joined(part) for part in re.split(r"[=≈]", text)]
     result = next((match for match in _NUMBER.finditer(last) if _value(match) is not None), None)
     if result is None or (_GOES_ON.match(last, result.end()) and _NUMBER.search(" ".join(before))):
-        return _first(_NUMBER.finditer(text))
+        return _first(_NUMBER.finditer(" = ".join([*before, last])))
     return _value(result)
+
+
+def _joined(text: str) -> str:
+    """12 345 as one number if there is nothing else but a unit, as "3 500 ml bottles" are 3."""
+    return _GROUPS.sub(_with_commas, text) if _JUST_GROUPS.fullmatch(text) else text
+
+
+def _with_commas(match: re.Match[str]) -> str:
+    return match[0].replace(" ", ",")
 
 
 # Numbers --------------------------------------------------------------------------------------------------------------
 
 _MINUS = "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"  # hyphens, dashes as long as a digit, and minus signs
 _FULL_WIDTH = {0xFF00 + ord(sign) - 0x20: sign for sign in "0123456789.,%$/+=#"}
-_SAME = {ord(sign): "-" for sign in _MINUS} | {0x2044: "/", 0x00A0: " ", 0x2009: " "} | _FULL_WIDTH
+_TIMES = "\u00b7\u00d7\u2217\u2219\u22c5"  # · × and their like
+_SAME = {ord(sign): "-" for sign in _MINUS} | {ord(sign): "*" for sign in _TIMES} | {0x2044: "/"} | _FULL_WIDTH
+_MULTIPLIED = re.compile(  # "3x4", "3 times 4", "3 boxes x $4"; but x is a name in "x2" and in "2x-4"
+    r"(?<=[0-9])[ \t]*(?:x|times)[ \t]*(?=[($\\.]{0,3}[0-9])"
+    r"|(?<=[\w)*])[ \t]+(?:x|times)[ \t]+(?=[-($\\.]{0,3}[0-9])",
+    re.IGNORECASE,
+)
+_THIN = "\u00a0\u2009\u202f"  # spaces that do not break, or are thin
 _VULGAR = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8"}
 
 
@@ -151,8 +171,12 @@ def _plain(text: str) -> str:
     text = re.sub(r"(?<=[0-9])\s?(?=\\[dtc]?frac)", " ", text)  # a mixed number
     text = re.sub(r"\\[dtc]?frac\s?\{\s?(-?[0-9,.]+)\s?\}\s?\{\s?([0-9,.]+)\s?\}", r"\1/\2", text)
     text = re.sub(r"\\[dtc]?frac\s?([0-9])\s?([0-9])", r"\1/\2", text)
-    text = re.sub(r"(?<=[0-9])(?:\{,\}|\\,|\\!,|,\\!|[\u202f'_])(?=[0-9]{3}(?![0-9]))", ",", text)
-    text = re.sub(r"\s?(?:\\times|\\cdot|×|\*)\s*10\s*\^\s*\{?(-?[0-9]{1,2})\}?", r"e\1", text)
+    text = re.sub(rf"(?<=[0-9])(?:\{{,\}}|\\,|\\!,|,\\!|[{_THIN}'_])(?=[0-9]{{3}}(?![0-9]| ?/))", ",", text)
+    text = re.sub(rf"[{_THIN}]", " ", text)
+    text = _GROUPS.sub(lambda match: _with_commas(match) if " 0" in match[0] else match[0], text)  # 000 is no number
+    text = re.sub(r"\\(?:times|cdot|ast)(?![A-Za-z])", "*", text)
+    text = _MULTIPLIED.sub(" * ", text)
+    text = re.sub(r"(?<=[0-9])\s?\*\s*10\s*\^\s*\{?(-?[0-9]{1,2})\}?", r"e\1", text)
     text = re.sub(r"\^\s*(?:\{[^{}]*\}|[0-9]+)", "", text)
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|mbox|left|right|displaystyle)\b", " ", text)
     return re.sub(r"\\([$%(),\[\];!{}: ])", r" \1", text).replace("**", "")
