@@ -31,7 +31,7 @@ EXAMPLES = """examples:
   python benchmarks/downstream.py humaneval-infill runs/code runs/code-mdm --data FOLDER --name code --steps 16 64
 """
 RESULTS = Path(__file__).parent / "results"
-SAMPLERS = {"flexmdm": ("adaptive", "tau", "spaced"), "mdm": ("low_confidence", "adaptive", "tau")}
+SAMPLERS = {"flexmdm": ("adaptive", "tau", "spaced"), "mdm": ("low_confidence", "adaptive")}
 MOST = {"spaced": 64}  # steps of a sampler that is made for few; one of its steps takes several evaluations
 BENCHMARKS: dict[str, Any] = {"gsm8k": (math.GSM8K, math), "humaneval-infill": (code.HumanEvalInfill, code)}
 SHOWN = 8  # items whose texts are written down

@@ -290,7 +290,7 @@ def test_every_sampler_of_a_model_gets_its_rows_and_flexmdm_is_compared_with_mdm
     stored = json.loads((tmp_path / "results/sums.json").read_text())
     rows = [(row["run"], row["sampler"], row["steps"]) for row in stored["rows"]]
     assert ("flexmdm", "spaced", 2) in rows and ("flexmdm", "spaced", 80) not in rows
-    assert ("mdm", "low_confidence", 80) in rows and len(rows) == 11
+    assert ("mdm", "low_confidence", 80) in rows and len(rows) == 9
     assert all(row["num"] == 4 and row["accuracy"]["low"] == 0 for row in stored["rows"])
     compared = [(row["sampler"], row["steps"], row["minus"]["steps"]) for row in stored["differences"]]
     assert {row["minus"]["run"] for row in stored["differences"]} == {"mdm"}

@@ -114,3 +114,15 @@ def test_bad_data_and_settings_are_named(content, options, message, command, tmp
     out, err, code = command("train", file, *TINY, *options, "--out", tmp_path / "run")
     assert code == 2 and err.startswith("error:") and message in err, err
     assert not (tmp_path / "run").exists()
+
+
+def test_answers_are_learned_by_the_weights_that_come_with_the_package_by_a_recipe_for_their_size(sums, command):
+    out, err, code = command("train", sums, "--task", "sft", "--from", "text", "--max-length", "16", "--dry-run")
+    assert code == 0, err
+    assert "2.36M weights are trained" in out + err and "1,000 steps of 128 sequences" in " ".join((out + err).split())
+
+
+def test_a_base_that_is_not_there_is_said_before_any_data_is_read(sums, command, monkeypatch):
+    monkeypatch.setattr("flexmdm.data.making.Maker", None)  # not to be called
+    out, err, code = command("train", sums, "--task", "sft", "--from", "runs/nowhere.not", "--out", "runs/never")
+    assert code == 2 and "there is no pretrained model 'runs/nowhere.not'" in err, err

@@ -201,8 +201,8 @@ def test_items_that_were_shortened_are_counted_and_said(long_winded, tmp_path, c
     assert [row["shortened"] for row in lines(tmp_path)] == [True, False] * 10
     console.print(table_of(points, Words()))
     shown = " ".join(console.export_text().split())
-    assert "items of which the model saw only a part, for want of room: mine 4: 10 texts that wanted" in shown
-    assert "texts that wanted to grow beyond the longest: mine 4: 5" in shown
+    assert "saw only a part, as it was trained on shorter ones (--max-length): 10 of 20 (mine, 4 steps)" in shown
+    assert "texts that wanted to grow beyond the longest: 5 of 20 (mine, 4 steps)" in shown
     console.print(table_of(points[1:], Words()))
     assert "only a part" not in console.export_text()
 

@@ -159,12 +159,15 @@ def _humaneval(
     with Sandbox() as sandbox:
         guards = str(sandbox.guards)
     scored = score_with_bar(problems, fillings, items, workers)
-    console.print(f"{contest.title}: {len(problems)} tasks, {len(fillings)} samples", highlight=False, markup=False)
+    functions = len(set(contest.groups))
+    told = f"{len(problems)} tasks of {functions} functions, {len(fillings)} samples"
+    console.print(f"{contest.title}: {told}", highlight=False, markup=False)
     for k, interval in scored.pass_at.items():
         console.print(f"pass@{k} {interval.percent()}", highlight=False)
     console.print(", ".join(f"{count} {name}" for name, count in scored.outcomes.items()), highlight=False)
     _say_guards(guards, console)
-    return {"data": str(contest.file), "split": contest.split, **scored.to_dict(), "sandbox": guards}
+    figures = {"data": str(contest.file), "split": contest.split, "functions": functions}
+    return {**figures, **scored.to_dict(), "sandbox": guards}
 
 
 def _gsm8k(samples: Path, data: Path, split: str | None, items: Path | None, console: Console) -> dict[str, Any]:

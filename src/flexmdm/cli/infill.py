@@ -168,6 +168,9 @@ def _text_pipeline(task: Any, model: Any) -> Any:
     from flexmdm.tasks.text import TextPipeline
 
     if task.name != "text":
-        hint = {"sft": "; ask it by flexmdm complete", "code": "; fill its gaps by flexmdm infill"}.get(task.name, "")
-        raise ValueError(f"this run was trained on the task {task.name}, which has no text to fill{hint}")
+        hint = {
+            "sft": ", and answers prompts: flexmdm complete RUN PROMPT",
+            "code": ", and fills the gap of a program: flexmdm infill RUN PROGRAM, with ___ where the gap is",
+        }.get(task.name, ", which has no texts")
+        raise ValueError(f"this run was trained on the task {task.name}{hint}")
     return TextPipeline(task, model)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from flexmdm.cli.shared import PRETRAINED
+from flexmdm.cli.shared import PRETRAINED, trained_on
 
 if TYPE_CHECKING:
     from flexmdm.training.config import RunConfig
@@ -17,19 +17,26 @@ _OF_ONE_RUN = ("model", "tokenizer", "vocabulary", "contents", "longest")
 
 
 def defaults(base: str, adapters: bool = False) -> dict[str, Any]:
-    """What a run of ours was trained with and on; for any other base the paper's recipe.
+    """What a run of ours was trained with and on; for weights of ours alone the recipe of a tiny network, for any other
+    base the paper's.
 
     Muon is for the network's own matrices: adapters get AdamW, at a rate for it.
     """
     from flexmdm.training.config import RUN_FILE, RunConfig
 
     if not (Path(base) / RUN_FILE).is_file():
-        return _paper()
+        return _tiny() if trained_on(base) else _paper()
     run = RunConfig.read(Path(base)).to_dict()
     task = {key: value for key, value in run["task"].items() if key not in _OF_ONE_RUN}
     muon = run["recipe"]["optimizer"] == "muon"
     recipe = run["recipe"] | ({"optimizer": "adamw", "learning_rate": 1e-3} if adapters and muon else {})
     return {"task": task, "recipe": recipe, "interpolant": run["interpolant"]}
+
+
+def _tiny() -> dict[str, Any]:
+    from flexmdm.tasks.text.sizes import SIZES
+
+    return {"recipe": asdict(SIZES["tiny"][1])}
 
 
 def _paper() -> dict[str, Any]:

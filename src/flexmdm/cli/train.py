@@ -207,6 +207,9 @@ def train(
     if start is not None and not resume and config is None:
         if size is not None:
             raise ValueError(f"--size is for a new network: with --from it is that of {start}")
+        from flexmdm.backbones.bases import check_base
+
+        check_base(start)  # before data is prepared
         theirs = starting.defaults(start)
         base = RunConfig.from_dict({"task": {}, **{part: theirs[part] for part in theirs if part != "task"}})
     elif stored["name"] in ("text", "sft", "code") and not resume and config is None:

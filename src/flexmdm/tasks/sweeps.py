@@ -482,11 +482,15 @@ def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
             f"{point.seconds:.2f}",
         )
     table.caption = f"{benchmark.measure} with its 95% interval; evaluations of the network and seconds per item"
+    if points[0].groups is not None:
+        num = len(set(points[0].groups))
+        table.caption += f"; the items are of {num:,} functions, and those of one count as less than as many of others"
     if refused:
         table.caption += "; refused: the model cannot take these items, and they count as wrong"
     if "no answer" in counted:
         table.caption += "; no answer: texts without one, which count as wrong"
-    table.caption += _counted("items of which the model saw only a part, for want of room", "shortened", points)
+    shortened = "items of which the model saw only a part, as it was trained on shorter ones (--max-length)"
+    table.caption += _counted(shortened, "shortened", points)
     table.caption += _counted("texts that wanted to grow beyond the longest", "hit_max_length", points)
     table.caption_justify = "left"
     return table
@@ -494,7 +498,11 @@ def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
 
 def _counted(what: str, name: str, points: Sequence[Point]) -> str:
     """A line with how many there are of each point; nothing if there are none."""
-    counts = [f"{point.run} {point.steps}: {getattr(point, name):,}" for point in points if getattr(point, name)]
+    counts = [
+        f"{getattr(point, name):,} of {point.num:,} ({point.run}, {point.steps} steps)"
+        for point in points
+        if getattr(point, name)
+    ]
     return escape(f"\n{what}: {', '.join(counts)}") if counts else ""
 
 

@@ -100,7 +100,8 @@ def read_samples(file: Path, problems: dict[str, Problem]) -> list[Sample]:
     if missing:
         raise ValueError(
             f"{file} has no completion for {len(missing)} of {len(problems)} tasks, the first being {missing[0]!r}; "
-            "every task needs at least one, if only an empty string"
+            "every task needs at least one, if only an empty string; for other tasks name the --split they are of, or "
+            "give a file with these tasks alone as --data"
         )
     return samples
 
