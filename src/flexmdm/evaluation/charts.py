@@ -18,8 +18,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from flexmdm.evaluation.trials import Outcome, Quality
 
 INK, SOFT, FAINT = "#1f2933", "#5f6b7a", "#e4e7eb"
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#7a6a00", "#444444")  # told apart with any kind of colour sight
-MARKERS = ("o", "s", "^", "D", "v", "P")
+# Told apart with any kind of colour sight, the last two by their markers.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#7a6a00", "#444444", "#5aa9d6", "#a8432f")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 _LABEL_DISTANCE = 15.0  # points between the baselines of two labels
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -176,8 +177,9 @@ def _error_axis(axes: Axes, panel: Panel, floor: float) -> None:
 
 
 def _share_axis(axes: Axes) -> None:
-    """From 0 to above all intervals of the curves that are drawn."""
-    axes.set_ylim(0.0, min(axes.get_ylim()[1], 1.02))
+    """From 0 to above all intervals of the curves that are drawn, with room for a marker at 0."""
+    top = min(axes.get_ylim()[1], 1.02)
+    axes.set_ylim(-0.04 * top, top)
     axes.yaxis.set_major_locator(MaxNLocator(6))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
 
@@ -189,7 +191,7 @@ def _nice_ticks(floor: float, top: float) -> list[float]:
 
 
 def _label_curves(axes: Axes, panel: Panel, names: list[str]) -> None:
-    """The name of each curve behind its last point, in its colour; names that would collide move apart."""
+    """The name of each curve at the right edge, in its colour; names that would collide move apart."""
     scale = 72.0 / axes.figure.dpi
     ends = []
     for curve in panel.curves:
@@ -202,7 +204,8 @@ def _label_curves(axes: Axes, panel: Panel, names: list[str]) -> None:
     for place, (height, number, curve) in zip(places, ends, strict=True):
         axes.annotate(
             curve.label,
-            (curve.evaluations[-1], curve.quality[-1]),
+            (1.0, curve.quality[-1]),
+            xycoords=axes.get_yaxis_transform(),  # the width of the axes, and data upwards
             xytext=(9, place - height),
             textcoords="offset points",
             va="center",

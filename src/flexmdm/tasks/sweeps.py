@@ -352,6 +352,8 @@ def _say(journal: Journal, what: str, num: int, console: Console) -> None:
         console.print(f"{what}: begun anew, as these have changed: {', '.join(journal.changed)}", highlight=False)
     elif there:
         console.print(f"{what}: {there:,} of {num:,} were there already", highlight=False)
+    if there < num and not console.is_terminal:  # where no bar is seen
+        console.print(f"{what}: {num - there:,} to write ...", highlight=False)
 
 
 def _kept(journal: Journal, what: str, num: int, batch_size: int) -> str:

@@ -105,7 +105,7 @@ class SFTTask(PreparedTask):
         if len(tokens) >= most:
             raise ValueError(
                 f"the prompt leaves no room for an answer: it has {len(tokens)} tokens, "
-                f"and this model was trained on at most {most}"
+                f"and this model was trained on at most {most}; ask more briefly, or train with a larger --max-length"
             )
         if self.model == "flexmdm":
             return Prompt.prefix(tokens)
