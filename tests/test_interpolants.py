@@ -361,3 +361,14 @@ def test_the_weighted_loss_has_finite_variance_where_uniform_times_have_none():
         uniform.append(float((-torch.log1p(-even) / (1 - even)).mean()))
     assert ours == pytest.approx([8.0] * 4, abs=0.2)
     assert all(later > earlier + 5 for earlier, later in itertools.pairwise(uniform))
+
+
+@pytest.mark.parametrize(
+    ("insertion", "unmasking", "masked"),
+    [(LinearSchedule(), LinearSchedule(), 1 / 4), (SineSchedule(), PolynomialSchedule(3.0), 0.428)],
+)
+def test_so_much_of_a_sequence_is_masked_at_a_time_drawn_evenly(insertion, unmasking, masked):
+    """Of an MDM with a linear schedule it is 1/2: the integral of 1 - t."""
+    t = (torch.arange(2000, dtype=torch.float64) + 0.5) / 2000
+    found = FlexMDMInterpolant(insertion, unmasking).state_probabilities(t)[1].mean()
+    assert float(found) == pytest.approx(masked, abs=1e-3)
