@@ -185,12 +185,13 @@ def test_an_interrupted_benchmark_says_what_is_kept_and_goes_on(runs, sums, comm
     arguments = ["eval", runs[0], "--benchmark", "gsm8k", "--data", sums, "--batch-size", "4", "--steps", "2"]
     printed, err, code = command(*arguments, "--json", out)
     items = out.with_suffix(".items")
-    expected = f"interrupted; flex, 2 steps: 8 of 12 items are kept in {items}; the same command goes on"
+    begun = "flex, 2 steps: 12 to write ... "  # as there is no terminal with a bar
+    expected = f"{begun}interrupted; flex, 2 steps: 8 of 12 items are kept in {items}; the same command goes on"
     assert (err, code) == (expected, 130) and not out.exists()
     printed, err, code = command(*arguments, "--json", out)
     assert code == 0 and "8 of 12 were there already" in err and out.exists()
     calls[:] = [1, 1]
-    assert command(*arguments)[1:] == ("interrupted; nothing is kept without --json", 130)
+    assert command(*arguments)[1:] == (f"{begun}interrupted; nothing is kept without --json", 130)
 
 
 @pytest.mark.parametrize(

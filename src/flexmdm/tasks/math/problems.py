@@ -61,8 +61,7 @@ def file_of(place: Path, split: str = "test") -> Path:
     for ending in (".jsonl", ".jsonl.gz"):
         if (place / (split + ending)).is_file():
             return place / (split + ending)
-    if split not in SIZES:
-        raise ValueError(f"there is no split {split!r}; choose from {', '.join(SIZES)}")
     raise FileNotFoundError(
-        f"{place} has no {split}.jsonl or {split}.jsonl.gz; that of GSM8K is in github.com/openai/grade-school-math"
+        f"{place} has no {split}.jsonl or {split}.jsonl.gz (--split); GSM8K, in github.com/openai/grade-school-math, "
+        f"has {' and '.join(SIZES)}"
     )
