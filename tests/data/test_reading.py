@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import random
 import sys
 import warnings
 import zlib
@@ -192,7 +193,8 @@ class _Decompressor:
         return zlib.decompressobj()
 
 
-ROWS = b"".join(b'{"text": "%d %s"}\n' % (number, os.urandom(30).hex().encode()) for number in range(5000))
+_RANDOM = random.Random(0)
+ROWS = b"".join(b'{"text": "%d %s"}\n' % (number, _RANDOM.randbytes(30).hex().encode()) for number in range(5000))
 
 
 @pytest.mark.parametrize("frames", [1, 3])
@@ -215,13 +217,21 @@ def test_a_damaged_zstd_file_is_an_error(tmp_path, zstd, damage):
     damaged = {
         "truncated": whole[:-10],
         "not zstd": b"plain text",
-        "flipped": whole[:200] + b"\xff" * 40 + whole[240:],
+        "flipped": whole[:-4] + bytes(byte ^ 255 for byte in whole[-4:]),  # the checksum
         "followed by something else": whole + b"plain text",
     }
     file = tmp_path / "a.jsonl.zst"
     file.write_bytes(damaged[damage])
     message = problem(str(file))
     assert f"{file} is no whole zstd file" in message and "make or fetch it again" in message
+
+
+@pytest.mark.parametrize("place", [200, 2000, 20_000])
+def test_damage_inside_a_zstd_file_is_an_error_in_it(tmp_path, zstd, place):
+    """What comes out may be noticed before the checksum is reached, as no JSON or no UTF-8."""
+    whole, file = zstd(ROWS), tmp_path / "a.jsonl.zst"
+    file.write_bytes(whole[:place] + b"\xff" * 40 + whole[place + 40 :])
+    assert problem(str(file)).startswith(str(file))
 
 
 def test_without_its_package_a_zstd_file_says_what_to_install(tmp_path, monkeypatch):
