@@ -104,13 +104,13 @@ def test_a_run_can_be_loaded_again(make_task, tmp_path):
     task.save(tmp_path / "run")
     again = task_of(task.to_dict(), tmp_path / "run")
     assert again.to_dict() == task.to_dict() and examples(again) == examples(task)
-    assert task.mixture == {"line": 0.0, "lines": 0.0, "span": 2.0}
+    assert task.mixture == {"line": 0.0, "lines": 0.0, "span": 2.0, "whole": 0.0}
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"mixture": {"words": 1}}, "a mixture has the weights line, lines, span; got words"),
+        ({"mixture": {"words": 1}}, "a mixture has the weights line, lines, span, whole; got words"),
         ({"mixture": {"line": 0}}, "not all 0"),
         ({"max_length": 3}, "no room for a function"),
         ({"max_length": 6}, "48 longer than 3 tokens"),
