@@ -20,11 +20,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import track
 
-from flexmdm.evaluation.intervals import Interval
+from flexmdm.evaluation.intervals import Interval, share
 from flexmdm.evaluation.ngrams import NgramFiller
 from flexmdm.evaluation.spans import SpanScores, span_differences, span_scores
 from flexmdm.tasks.code import CodePipeline, CodeTask, Cutting, Sample, read_problems
@@ -56,10 +57,10 @@ def by_network(pipeline: CodePipeline, pairs: list[tuple[str, str]], what: str, 
         return pipeline.fill(pairs, temperature=0.0, callback=bar, **options)
 
 
-def by_counting(filler: NgramFiller, task: CodeTask, gaps: list[tuple[list[int], list[int]]], most: int) -> list[str]:
+def by_counting(filler: NgramFiller, gaps: list[tuple[list[int], list[int]]], most: int) -> list[list[int]]:
     """What n-grams put there, 1 to ``most`` tokens."""
     rows = track(gaps, FLOOR, console=Console(stderr=True))
-    return [task.text.decode(filler.fill(before, after, 1, most, beam=8)) for before, after in rows]
+    return [filler.fill(before, after, 1, most, beam=8) for before, after in rows]
 
 
 def floor_of_lines(filler: NgramFiller, task: CodeTask, folder: Path) -> dict[str, Any]:
@@ -68,17 +69,19 @@ def floor_of_lines(filler: NgramFiller, task: CodeTask, folder: Path) -> dict[st
     before, after = (
         task.text.encode([getattr(problem, side) for problem in problems.values()]) for side in ("prompt", "suffix")
     )
-    lines = by_counting(filler, task, list(zip(before, after, strict=True)), LINE)
+    lines = map(task.text.decode, by_counting(filler, list(zip(before, after, strict=True)), LINE))
     samples = [Sample(name, line.split("\n")[0] + "\n") for name, line in zip(problems, lines, strict=True)]
     scored = score_with_bar(problems, samples)
     return {"num": len(problems), "pass@1": asdict(scored.pass_at[1])}
 
 
-def row_of(model: str, label: str, scores: SpanScores, evaluations: float, seconds: float) -> dict[str, Any]:
+def row_of(
+    model: str, label: str, scores: SpanScores, same_length: list[bool], evaluations: float, seconds: float
+) -> dict[str, Any]:
     """One measurement."""
     return {
         "model": model, "sampler": label, "exact": asdict(scores.exact), "similarity": asdict(scores.similarity),
-        "evaluations": evaluations, "seconds": seconds,
+        "length": asdict(share(np.array(same_length, dtype=float))), "evaluations": evaluations, "seconds": seconds,
     }  # fmt: skip
 
 
@@ -106,8 +109,11 @@ def main() -> None:
     seen = sum((*before, *middle, *after) in learned for before, middle, after in spans)
     texts = [tuple(map(task.text.decode, parts)) for parts in spans]
     truth, pairs = [middle for _, middle, _ in texts], [(before, after) for before, _, after in texts]
-    fillings, rows = {FLOOR: by_counting(filler, task, [(before, after) for before, _, after in spans], MOST)}, []
-    rows.append(row_of("n-grams", FLOOR, span_scores(truth, fillings[FLOOR]), 0, 0))
+    sizes = [len(middle) for _, middle, _ in spans]
+    counted = by_counting(filler, [(before, after) for before, _, after in spans], MOST)
+    fillings = {FLOOR: list(map(task.text.decode, counted))}
+    same_length = [len(tokens) == size for tokens, size in zip(counted, sizes, strict=True)]
+    rows = [row_of("n-grams", FLOOR, span_scores(truth, fillings[FLOOR]), same_length, 0, 0)]
     for name, pipeline in pipelines.items():
         for options in SAMPLERS[pipeline.task.model]:
             label = f"{name}, {options['sampler']} {options['steps']}"
@@ -116,7 +122,9 @@ def main() -> None:
             seconds = (time.perf_counter() - began) / len(pairs)
             fillings[label] = [one.text for one in found]
             evaluations = sum(one.evaluations for one in found) / len(found)
-            rows.append(row_of(name, label, span_scores(truth, fillings[label]), evaluations, seconds))
+            same_length = [len(one.tokens) == size for one, size in zip(found, sizes, strict=True)]
+            scores = span_scores(truth, fillings[label])
+            rows.append(row_of(name, label, scores, same_length, evaluations, seconds))
     best = {row["model"]: row for row in sorted(rows, key=lambda row: row["exact"]["value"])}  # the last one stays
     first = best[arguments.runs[0].name]["sampler"]
     differences = {}
@@ -130,14 +138,15 @@ def main() -> None:
     command += " --humaneval FOLDER" if arguments.humaneval else ""
     lines = [
         f"{arguments.num:,} spans of 1 to {MOST} tokens in held-out functions, the same for all; temperature 0; 95% "
-        f"intervals, in which parts of one long function count as independent. Unlike the networks, the n-grams know "
-        f"that a span has 1 to {MOST} tokens. {seen} of these functions, or parts of long ones, stand word for word in "
-        f"the training data as well. Made by `{command}`.",
+        f"intervals, in which parts of one long function count as independent. The n-grams are told that a span has 1 "
+        f"to {MOST} tokens; the networks have to learn it, beside whole lines and functions. {seen} of the functions, "
+        f"or parts of long ones, stand word for word in the training data as well. Made by `{command}`.",
         "",
-        "| filled by | exact | edit similarity | evaluations |",
-        "|---|---|---|---|",
+        "| filled by | exact | edit similarity | right length | evaluations |",
+        "|---|---|---|---|---|",
         *(
-            f"| {row['sampler']} | {percent(row['exact'])} | {percent(row['similarity'])} | {row['evaluations']:.0f} |"
+            f"| {row['sampler']} | {percent(row['exact'])} | {percent(row['similarity'])} | {percent(row['length'])} | "
+            f"{row['evaluations']:.0f} |"
             for row in rows
         ),
         "",

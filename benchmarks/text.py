@@ -1,7 +1,8 @@
 """The paper's text experiment in small: lengths and fluency of samples of FlexMDM and MDM against steps.
 
 Needs trained runs (see configs/enwik8.toml) and, for the perplexity, the reference model (the extra `eval`). Every row
-is written as soon as it is measured, so that an interrupted run goes on where it was; --fresh starts again.
+is written as soon as it is measured, so that an interrupted run goes on where it was, and a run that comes later stands
+beside what was measured of others; --fresh starts again.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from flexmdm.training.progress import LOG_FILE, draw_curves, read_log, training_
 EXAMPLES = """examples:
   python benchmarks/text.py runs/enwik8 runs/enwik8-mdm --name enwik8
   python benchmarks/text.py runs/enwik8 --name enwik8 --reference none    lengths and likelihood only
+  python benchmarks/text.py runs/other --name enwik8 --steps 64 --samplers tau    one more run, only this row of it
 """
 RESULTS = Path(__file__).parent / "results"
 STEPS = (16, 64, 256)
@@ -51,6 +53,8 @@ def main() -> None:
         "--num", type=int, default=300, help="samples per row, and how many of them the reference reads"
     )
     parser.add_argument("--reference", default="auto", help="for perplexities, as of flexmdm eval; none for none")
+    parser.add_argument("--steps", type=int, nargs="+", default=[*STEPS, LONG], help="which rows to measure")
+    parser.add_argument("--samplers", nargs="+", default=[*SAMPLERS["flexmdm"]], help="which rows to measure")
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
     arguments = parser.parse_args()
     file = RESULTS / f"{arguments.name}.json"
@@ -64,10 +68,11 @@ def main() -> None:
     results: dict[str, Any] = {"runs": {}, "rows": [], "likelihoods": {}} | (known if same else {}) | asked
     for run in arguments.runs:
         _keep_or_forget(results, run)
+    folders = results["folders"] = {**results.get("folders", {}), **{run.name: str(run) for run in arguments.runs}}
     lm = None if reference == "none" else ReferenceLM.load(None if reference == "auto" else reference)
     judge = Judge.of(next(iter(pipelines.values())), lm, arguments.num)
     results["command"] = (
-        f"python benchmarks/text.py {' '.join(map(str, arguments.runs))} --name {arguments.name} "
+        f"python benchmarks/text.py {' '.join(folders.values())} --name {arguments.name} "
         f"--num {arguments.num} --reference {reference}"
     )
     results["xz"] = judge.xz()
@@ -88,7 +93,8 @@ def main() -> None:
             results["likelihoods"][name] = held_out_bits(name, pipeline, LIKELIHOODS).to_dict()
             write()
         for sampler, steps in _settings(pipeline.task.model):
-            if not any(
+            asked_for = sampler in arguments.samplers and steps in arguments.steps
+            if asked_for and not any(
                 (row["model"], row["sampler"], row["steps"]) == (name, sampler, steps) for row in results["rows"]
             ):
                 num = arguments.num // FEW if steps == LONG else arguments.num
@@ -98,11 +104,11 @@ def main() -> None:
                 write()
                 Console().print(_line(results["rows"][-1]), markup=False, highlight=False)
     draw(results, RESULTS / f"{arguments.name}.png")
-    logs = {run.name: read_log(run / LOG_FILE) for run in arguments.runs}
-    draw_curves(logs, RESULTS / f"{arguments.name}-loss.png")
     (RESULTS / "logs").mkdir(exist_ok=True)
     for run in arguments.runs:
         shutil.copy(run / LOG_FILE, RESULTS / "logs" / f"{run.name}.jsonl")
+    logs = {name: read_log(RESULTS / "logs" / f"{name}.jsonl") for name in results["runs"]}
+    draw_curves(logs, RESULTS / f"{arguments.name}-loss.png")
 
 
 def _settings(model: str) -> list[tuple[str, int]]:

@@ -225,8 +225,14 @@ def test_texts_are_judged_row_by_row_and_not_twice(smiles, tmp_path, monkeypatch
     assert set(stored["likelihoods"]) == {"flex", "mdm"} and stored["rows"][0]["model"] == "held-out"
     assert len(columns((tmp_path / "results/small.md").read_text())) == 1
     assert {file.name for file in (tmp_path / "results").iterdir()} >= {"small.png", "small-loss.png", "logs"}
-    monkeypatch.setattr(text, "measure", None)  # what was measured is not measured again
-    run(text, monkeypatch, *asked)
+    with monkeypatch.context() as patched:
+        patched.setattr(text, "measure", None)  # what was measured is not measured again
+        run(text, monkeypatch, *asked)
+    (tmp_path / "flex").rename(tmp_path / "later")
+    run(text, monkeypatch, tmp_path / "later", *asked[2:], "--samplers", "tau", "--steps", 2)
+    more = json.loads((tmp_path / "results/small.json").read_text())
+    assert more["rows"][:-1] == stored["rows"] and more["rows"][-1]["model"] == "later"
+    assert f"{tmp_path / 'flex'} {tmp_path / 'mdm'} {tmp_path / 'later'}" in more["command"]
 
 
 # Gaps in programs -----------------------------------------------------------------------------------------------------
