@@ -28,7 +28,7 @@ from rich.progress import track
 from flexmdm.evaluation.intervals import Interval, share
 from flexmdm.evaluation.ngrams import NgramFiller
 from flexmdm.evaluation.spans import SpanScores, span_differences, span_scores
-from flexmdm.tasks.code import CodePipeline, CodeTask, Cutting, Sample, read_problems
+from flexmdm.tasks.code import CodePipeline, CodeTask, Cutting, Problem, Sample, read_problems
 from flexmdm.tasks.code.evaluation import score_with_bar
 from flexmdm.tasks.generating import progress_bar
 from flexmdm.training.progress import LOG_FILE
@@ -63,9 +63,8 @@ def by_counting(filler: NgramFiller, gaps: list[tuple[list[int], list[int]]], mo
     return [filler.fill(before, after, 1, most, beam=8) for before, after in rows]
 
 
-def floor_of_lines(filler: NgramFiller, task: CodeTask, folder: Path) -> dict[str, Any]:
+def floor_of_lines(filler: NgramFiller, task: CodeTask, problems: dict[str, Problem]) -> dict[str, Any]:
     """pass@1 of the n-grams on single lines of HumanEval-infilling, which have a line feed at their end."""
-    problems = read_problems(folder)
     before, after = (
         task.text.encode([getattr(problem, side) for problem in problems.values()]) for side in ("prompt", "suffix")
     )
@@ -99,6 +98,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if len({run.name for run in arguments.runs}) < len(arguments.runs):
         raise SystemExit("the runs need different names, as they stand in the table by them")
+    problems = read_problems(arguments.humaneval) if arguments.humaneval else None  # if they are not there, say so now
     pipelines = {run.name: CodePipeline.from_pretrained(run) for run in arguments.runs}
     task = next(iter(pipelines.values())).task
     if len({pipeline.task.compared_on for pipeline in pipelines.values()}) > 1:
@@ -106,6 +106,7 @@ def main() -> None:
     spans = cut(task, arguments.num)
     functions = task.train.store.take(torch.arange(len(task.train.store)))
     filler, learned = NgramFiller.fit(functions, task.text.size), set(map(tuple, functions.tolist()))
+    shortened = 0
     seen = sum((*before, *middle, *after) in learned for before, middle, after in spans)
     texts = [tuple(map(task.text.decode, parts)) for parts in spans]
     truth, pairs = [middle for _, middle, _ in texts], [(before, after) for before, _, after in texts]
@@ -124,6 +125,7 @@ def main() -> None:
             evaluations = sum(one.evaluations for one in found) / len(found)
             same_length = [len(one.tokens) == size for one, size in zip(found, sizes, strict=True)]
             scores = span_scores(truth, fillings[label])
+            shortened = max(shortened, sum(one.shortened for one in found))
             rows.append(row_of(name, label, scores, same_length, evaluations, seconds))
     best = {row["model"]: row for row in sorted(rows, key=lambda row: row["exact"]["value"])}  # the last one stays
     first = best[arguments.runs[0].name]["sampler"]
@@ -139,8 +141,9 @@ def main() -> None:
     lines = [
         f"{arguments.num:,} spans of 1 to {MOST} tokens in held-out functions, the same for all; temperature 0; 95% "
         f"intervals, in which parts of one long function count as independent. The n-grams are told that a span has 1 "
-        f"to {MOST} tokens; the networks have to learn it, beside whole lines and functions. {seen} of the functions, "
-        f"or parts of long ones, stand word for word in the training data as well. Made by `{command}`.",
+        f"to {MOST} tokens; the networks have to learn it, beside whole lines and functions. Of {shortened:,} spans "
+        f"the networks saw only a part of what is around. {seen} of the functions, or parts of long ones, stand word "
+        f"for word in the training data as well. Made by `{command}`.",
         "",
         "| filled by | exact | edit similarity | right length | evaluations |",
         "|---|---|---|---|---|",
@@ -154,7 +157,7 @@ def main() -> None:
         "|---|---|---|",
         *(f"| {pair} | {percent(row['exact'])} | {percent(row['similarity'])} |" for pair, row in differences.items()),
     ]
-    floor = floor_of_lines(filler, task, arguments.humaneval) if arguments.humaneval else None
+    floor = floor_of_lines(filler, task, problems) if problems else None
     if floor is not None:
         passed = percent(floor["pass@1"])
         lines += ["", f"{FLOOR} on {floor['num']:,} single lines of HumanEval-infilling: pass@1 {passed}."]

@@ -96,8 +96,10 @@ def main() -> None:
     data = next(iter(pipelines.values())).task.compared_on
     asked = {"num": arguments.num, "data": data, "runs": {run.name: training_of(run) for run in arguments.runs}}
     stored = json.loads(file.read_text()) if file.is_file() and not arguments.fresh else {}
-    same = all(stored.get(name) == value for name, value in asked.items())
-    results: dict[str, Any] = stored if same else {**asked, "rows": [], "infilling": []}
+    other = [name for name, value in asked.items() if stored and stored[name] != value]
+    if other:
+        raise SystemExit(f"{file} was measured with other {', '.join(other)}: ask for the same, or --fresh")
+    results: dict[str, Any] = stored or {**asked, "rows": [], "infilling": []}
     results["command"] = (
         f"python benchmarks/molecules.py {' '.join(map(str, arguments.runs))} --num {arguments.num} "
         f"--steps {' '.join(map(str, arguments.steps))}"

@@ -30,7 +30,7 @@ from flexmdm.training.progress import LOG_FILE, draw_curves, read_log, training_
 EXAMPLES = """examples:
   python benchmarks/text.py runs/enwik8 runs/enwik8-mdm --name enwik8
   python benchmarks/text.py runs/enwik8 --name enwik8 --reference none    lengths and likelihood only
-  python benchmarks/text.py runs/other --name enwik8 --steps 64 --samplers tau    one more run, only this row of it
+  python benchmarks/text.py runs/other --name enwik8 --num 200 --steps 64 --samplers tau    one more run, one row of it
 """
 RESULTS = Path(__file__).parent / "results"
 STEPS = (16, 64, 256)
@@ -53,8 +53,9 @@ def main() -> None:
         "--num", type=int, default=300, help="samples per row, and how many of them the reference reads"
     )
     parser.add_argument("--reference", default="auto", help="for perplexities, as of flexmdm eval; none for none")
-    parser.add_argument("--steps", type=int, nargs="+", default=[*STEPS, LONG], help="which rows to measure")
-    parser.add_argument("--samplers", nargs="+", default=[*SAMPLERS["flexmdm"]], help="which rows to measure")
+    grids, samplers = [*STEPS, LONG], [*SAMPLERS["flexmdm"]]
+    parser.add_argument("--steps", type=int, nargs="+", default=grids, choices=grids, help="which rows to measure")
+    parser.add_argument("--samplers", nargs="+", default=samplers, choices=samplers, help="which rows to measure")
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
     arguments = parser.parse_args()
     file = RESULTS / f"{arguments.name}.json"
@@ -64,17 +65,21 @@ def main() -> None:
         raise SystemExit("these runs have other data or other tokens: they cannot be compared")
     reference = arguments.reference
     asked = {"num": arguments.num, "reference": reference, "data": next(iter(pipelines.values())).task.compared_on}
-    same = all(known.get(name) == value for name, value in asked.items())
-    results: dict[str, Any] = {"runs": {}, "rows": [], "likelihoods": {}} | (known if same else {}) | asked
+    other = [f"{name} {known[name]}, not {value}" for name, value in asked.items() if known and known[name] != value]
+    if other:
+        raise SystemExit(f"{file} has {'; '.join(other)}: ask for the same, take another --name, or --fresh")
+    results: dict[str, Any] = {"runs": {}, "rows": [], "likelihoods": {}} | known | asked
     for run in arguments.runs:
         _keep_or_forget(results, run)
-    folders = results["folders"] = {**results.get("folders", {}), **{run.name: str(run) for run in arguments.runs}}
     lm = None if reference == "none" else ReferenceLM.load(None if reference == "auto" else reference)
     judge = Judge.of(next(iter(pipelines.values())), lm, arguments.num)
-    results["command"] = (
-        f"python benchmarks/text.py {' '.join(folders.values())} --name {arguments.name} "
+    command = (
+        f"python benchmarks/text.py {' '.join(map(str, arguments.runs))} --name {arguments.name} "
         f"--num {arguments.num} --reference {reference}"
     )
+    if (arguments.steps, arguments.samplers) != (grids, samplers):
+        command += f" --steps {' '.join(map(str, arguments.steps))} --samplers {' '.join(arguments.samplers)}"
+    results["commands"] = {**results.get("commands", {}), **dict.fromkeys(pipelines, command)}
     results["xz"] = judge.xz()
     lengths = results["held_out_lengths"] = [len(tokens) for tokens in judge.tokens]
     counts = [arguments.num, MORE * arguments.num, arguments.num // FEW]
@@ -137,9 +142,10 @@ def markdown(results: dict[str, Any]) -> str:
         f"character of {of['num']} held-out texts.  "
         for name, of in results["likelihoods"].items()
     ]
+    made = " and ".join(f"`{command}`" for command in dict.fromkeys(results["commands"].values()))
     return "\n".join([
         "Samples against held-out texts, 95% intervals; floor: the W1 of as many exact samples; perplexities of up to "
-        f"{results['num']} texts. Made by `{results['command']}`.",
+        f"{results['num']} texts. Made by {made}.",
         "", *trained, *bits, f"xz: {results['xz']:.3f} bits per character of all held-out texts.", "",
         "| model | sampler | steps | texts | length W1 | floor | perplexity | entropy | of 32 tokens | evaluations |",
         "|---|---|---|---|---|---|---|---|---|---|",

@@ -205,6 +205,8 @@ def test_molecules_are_judged_row_by_row_and_not_twice(smiles, tmp_path, monkeyp
     assert len(columns((tmp_path / "results/molecules.md").read_text())) == 1
     monkeypatch.setattr(molecules, "sampled", None)  # what was measured is not measured again
     run(molecules, monkeypatch, *asked)
+    with pytest.raises(SystemExit, match="measured with other num: ask for the same"):  # nothing is lost
+        run(molecules, monkeypatch, tmp_path / "flex", tmp_path / "mdm", "--num", 3)
 
 
 # Text -----------------------------------------------------------------------------------------------------------------
@@ -232,7 +234,10 @@ def test_texts_are_judged_row_by_row_and_not_twice(smiles, tmp_path, monkeypatch
     run(text, monkeypatch, tmp_path / "later", *asked[2:], "--samplers", "tau", "--steps", 2)
     more = json.loads((tmp_path / "results/small.json").read_text())
     assert more["rows"][:-1] == stored["rows"] and more["rows"][-1]["model"] == "later"
-    assert f"{tmp_path / 'flex'} {tmp_path / 'mdm'} {tmp_path / 'later'}" in more["command"]
+    assert set(more["commands"]) == {"flex", "mdm", "later"} and more["commands"]["flex"] == stored["commands"]["flex"]
+    assert more["commands"]["later"].endswith("--steps 2 --samplers tau")
+    with pytest.raises(SystemExit, match="num 2, not 3: ask for the same"):  # nothing is lost
+        run(text, monkeypatch, tmp_path / "later", "--name", "small", "--num", 3, "--reference", "none")
 
 
 # Gaps in programs -----------------------------------------------------------------------------------------------------

@@ -37,6 +37,19 @@ def test_a_run_trains_resumes_and_fills(model, programs, trained, command):
     assert isinstance(filled.text, str)
 
 
+def test_the_schedules_of_a_configuration_are_those_of_flexmdm(programs, command, tmp_path):
+    early = "[interpolant]\ninsertion = { name = 'sine' }\nunmasking = { name = 'polynomial', exponent = 3.0 }\n"
+    (tmp_path / "early.toml").write_text(f"[task]\nname = 'code'\n{early}")
+    for model, insertion in (("flexmdm", "sine"), ("mdm", "linear")):
+        run = tmp_path / model
+        options = *TINY, "--steps", "1", "--config", tmp_path / "early.toml", "--model", model
+        _, err, code = command("train", programs, *options, "--out", run)
+        assert code == 0 and ("this MDM gets linear schedules" in err) == (model == "mdm"), err
+        stored = json.loads((run / "run.json").read_text())["interpolant"]
+        assert {schedule["name"] for schedule in stored.values()} >= {insertion}
+        assert (stored["unmasking"]["name"] == "linear") == (model == "mdm")
+
+
 @pytest.mark.parametrize("model", ["flexmdm", "mdm"])
 def test_infill_fills_the_gap_of_a_program_and_leaves_the_rest(model, programs, trained, command, tmp_path):
     run = trained("code", "train", programs, *TINY, "--model", model)

@@ -81,3 +81,15 @@ def with_short_warmup(run: RunConfig, steps: int | None) -> RunConfig:
     if steps is None or run.recipe.warmup * 5 <= steps:
         return run
     return replace(run, recipe=replace(run.recipe, warmup=steps // 10))
+
+
+def of_baseline(run: RunConfig) -> RunConfig:
+    """An MDM instead of the FlexMDM that a configuration is for: where masks are not inserted, nothing is gained by
+    revealing them late, so that its schedules are linear."""
+    from flexmdm.interpolants import FlexMDMInterpolant
+    from flexmdm.training.config import RunConfig
+
+    linear = RunConfig(run.task).interpolant
+    if FlexMDMInterpolant.from_dict(run.interpolant).to_dict() != linear:
+        typer.echo("[interpolant] is for FlexMDM: this MDM gets linear schedules", err=True)
+    return replace(run, interpolant=linear)

@@ -133,7 +133,7 @@ def train(
         str | None,
         typer.Option(
             help="text: weights of templates, such as unconditional=1 or prefix=1,spans=2; code: of what is cut out, "
-            "such as line=2,lines=1,span=1. [default: all]"
+            "such as line=2,lines=1,span=1,whole=1. [default: all, but no whole functions]"
         ),
     ] = None,
     subgoals: Annotated[
@@ -238,6 +238,7 @@ def train(
     run = RunConfig(task_of(stored).to_dict(), network, recipe, base.interpolant)
     if not resume:
         run = starting.with_short_warmup(run, steps)
+        run = starting.of_baseline(run) if model == "mdm" else run
     from flexmdm.training import run as running
 
     if dry_run:

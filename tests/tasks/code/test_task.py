@@ -99,6 +99,14 @@ def test_what_is_farthest_from_the_gap_is_left_out(make_task):
         task.prompt([0] * 50, [0] * 47)
 
 
+def test_spans_are_as_long_as_the_task_says(make_task):
+    task = make_task(mixture={"span": 1}, longest_span=2, tokenizer="characters")
+    sizes = task.train.cut(torch.arange(40), torch.arange(40)).sizes
+    assert sorted(set(sizes.tolist())) == [1, 2]
+    with pytest.raises(ValueError, match="at least 2 lines or 1 token"):
+        make_task(longest_span=0)
+
+
 def test_a_run_can_be_loaded_again(make_task, tmp_path):
     task = make_task(mixture={"span": 2})
     task.save(tmp_path / "run")
