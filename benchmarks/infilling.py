@@ -141,7 +141,7 @@ def main() -> None:
     lines = [
         f"{arguments.num:,} spans of 1 to {MOST} tokens in held-out functions, the same for all; temperature 0; 95% "
         f"intervals, in which parts of one long function count as independent. The n-grams are told that a span has 1 "
-        f"to {MOST} tokens; the networks have to learn it, beside whole lines and functions. Of {shortened:,} spans "
+        f"to {MOST} tokens; the networks have to learn how long one is, lines too. Of {shortened:,} spans "
         f"the networks saw only a part of what is around. {seen} of the functions, or parts of long ones, stand word "
         f"for word in the training data as well. Made by `{command}`.",
         "",

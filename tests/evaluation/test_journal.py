@@ -24,10 +24,29 @@ def test_other_settings_begin_anew_and_are_named(tmp_path):
     assert json.loads(file.with_suffix(".json").read_text())["seed"] == 1
 
 
+def test_lines_of_other_settings_are_moved_aside(tmp_path):
+    file = tmp_path / "mine-4.jsonl"
+    for seed in range(3):
+        journal = Journal(file, {"seed": seed})
+        assert journal.moved == (tmp_path / f"mine-4.{seed}.jsonl" if seed else None)
+        journal.add([{"text": f"of {seed}"}])
+        file.with_suffix(".results.jsonl").write_text(f"about {seed}")
+    for seed, name in enumerate(("mine-4.1", "mine-4.2", "mine-4")):
+        assert Journal(tmp_path / f"{name}.jsonl", {"seed": seed}).lines == [{"text": f"of {seed}"}]
+        assert (tmp_path / f"{name}.results.jsonl").read_text() == f"about {seed}"
+
+
+def test_of_a_journal_without_lines_there_is_nothing_to_move(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    Journal(file, {"seed": 0})
+    assert Journal(file, {"seed": 1}).moved is None and sorted(tmp_path.iterdir()) == [file.with_suffix(".json"), file]
+
+
 def test_lines_without_settings_are_not_trusted(tmp_path):
     file = tmp_path / "mine.jsonl"
     file.write_text('{"text": "whose?"}\n')
-    assert Journal(file, {"seed": 0}).lines == []
+    journal = Journal(file, {"seed": 0})
+    assert journal.lines == [] and journal.moved is not None and "whose?" in journal.moved.read_text()
 
 
 @pytest.mark.parametrize("cut", ['{"text": "cut o', '{"text": "whole but without its end"}'])

@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import socket
@@ -6,6 +7,7 @@ import sys
 import sysconfig
 import tempfile
 import textwrap
+import threading
 import time
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from decimal import Decimal
@@ -15,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import flexmdm
-from flexmdm.evaluation.sandbox import Limits, Program, Sandbox, guards, run_all
+from flexmdm.evaluation.sandbox import BROKE, Limits, Program, Sandbox, guards, run_all
 from flexmdm.evaluation.sandbox.values import Opaque, decode, encode
 
 SQUARE = "def check(candidate):\n    for x in (2, 3, 4):\n        assert candidate(x) == x * x\n"
@@ -83,7 +85,7 @@ def children_of(pid):
 
 
 def assert_harmless(verdict, box, outside):
-    assert not verdict.passed and verdict.result != "failed: the sandbox broke", verdict
+    assert not verdict.passed and verdict.result != BROKE, verdict
     folder, server = outside
     assert {path.name: path.read_text() for path in folder.iterdir()} == {"victim.txt": "precious"}
     assert (folder / "victim.txt").stat().st_mode & 0o777 == 0o666
@@ -472,6 +474,62 @@ def test_nothing_is_left_when_the_user_of_the_sandbox_dies():
         os.kill(other, signal.SIGKILL)
         os.waitpid(other, 0)
         assert box._warden.wait(10) == 0 and children_of(warden) == []
+
+
+# Errors that are ours -------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_no_verdict(sandbox, monkeypatch):
+    def full(text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("flexmdm.evaluation.sandbox.box._file", full)
+        with pytest.raises(OSError, match="No space left"):
+            run(sandbox, "def solve(x): return x * x")
+        with pytest.raises(OSError, match="No space left"):
+            list(run_all([Program("", SQUARE, "solve")], workers=1))
+    assert run(sandbox, "def solve(x): return x * x").passed
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits other processes")
+def test_a_warden_without_means_says_so_and_is_no_verdict():
+    """It has descriptors for the request and for nothing else."""
+    import resource
+
+    with Sandbox(namespaces=False, seccomp=False) as mine:
+        warden = mine._warden.pid
+        used = {int(path.name) for path in Path(f"/proc/{warden}/fd").iterdir()}
+        limit = [number for number in range(max(used) + 5) if number not in used][3] + 1
+        resource.prlimit(warden, resource.RLIMIT_NOFILE, (limit, limit))
+        with pytest.raises(OSError, match="the sandbox cannot start a program: .*Too many open files"):
+            run(mine, "def solve(x): return x * x")
+        assert run(mine, "def solve(x): return x * x").passed
+
+
+def test_a_warden_that_somebody_else_ended_is_no_verdict():
+    with Sandbox() as mine:
+        mine._warden.kill()
+        mine._warden.wait()
+        assert run(mine, "def solve(x): return x * x").passed
+        killer = threading.Timer(0.5, mine._warden.kill)  # while the next one runs
+        killer.start()
+        assert run(mine, "import time\ntime.sleep(1)\ndef solve(x): return x * x").passed
+        killer.join()
+
+
+def test_a_program_with_which_every_warden_ends_has_failed(monkeypatch):
+    wait = Sandbox._wait
+
+    def killed(self, output):
+        self._warden.kill()
+        return wait(self, output)
+
+    with Sandbox() as mine:
+        with monkeypatch.context() as patched:
+            patched.setattr(Sandbox, "_wait", killed)
+            assert run(mine, "def solve(x): return x * x").result == BROKE
+        assert run(mine, "def solve(x): return x * x").passed
 
 
 # Programs that are honest ---------------------------------------------------------------------------------------------

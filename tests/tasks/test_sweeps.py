@@ -136,11 +136,14 @@ def test_more_and_fewer_items_reuse_what_is_there(tmp_path):
 )
 def test_a_changed_option_begins_anew_and_says_so(tmp_path, console, changes, named):
     sweep(Words(), [run(Pipeline())], [4], folder=tmp_path)
+    before = lines(tmp_path)
     again = Pipeline()
     words = Words(changes.pop("items", Words().items))
     sweep(words, [run(again, weights=changes.pop("weights", "w"))], [4], folder=tmp_path, console=console, **changes)
     assert again.asked == list(words.items) == [row["item"] for row in lines(tmp_path)]
-    assert f"mine, 4 steps: begun anew, as these have changed: {named}\n" in console.export_text()
+    moved = tmp_path / "mine-4.1.jsonl"
+    said = f"mine, 4 steps: begun anew, as these have changed: {named}; what was there is now in {moved}\n"
+    assert said in console.export_text() and lines(tmp_path, moved.name) == before
 
 
 def test_another_number_of_steps_leaves_the_others_alone(tmp_path, console):

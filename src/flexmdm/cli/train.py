@@ -133,7 +133,7 @@ def train(
         str | None,
         typer.Option(
             help="text: weights of templates, such as unconditional=1 or prefix=1,spans=2; code: of what is cut out, "
-            "such as line=2,lines=1,span=1,whole=1. [default: all, but no whole functions]"
+            "such as line=2,lines=1,span=1. [default: all]"
         ),
     ] = None,
     subgoals: Annotated[

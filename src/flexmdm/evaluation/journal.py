@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,9 @@ class Journal:
     r"""A .jsonl with one line for each item, in order, and beside it a .json with what they were made with.
 
     A journal that is opened again with the same ``made_with`` has the lines that were written; with another one it
-    begins anew. A last line that was cut off is removed.
+    begins anew, and the lines that were there are moved aside: NAME.jsonl becomes NAME.1.jsonl, or the next number that
+    is free, together with its .json and what was found about the lines, NAME.results.jsonl. A last line that was cut
+    off is removed.
 
     Args:
         file: ends in .jsonl; ``None`` keeps the lines in memory alone.
@@ -21,6 +24,7 @@ class Journal:
     Attributes:
         lines: so far.
         changed: what differs from the journal that stood there before, by name; empty if nothing does.
+        moved: where the lines of that journal are now; ``None`` if there were none.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -34,6 +38,7 @@ class Journal:
         self.file = file
         self.lines: list[dict[str, Any]] = []
         self.changed: list[str] = []
+        self.moved: Path | None = None
         if file is None:
             return
         settings = file.with_suffix(".json")
@@ -44,7 +49,8 @@ class Journal:
             return
         if before is not None:
             self.changed = [name for name in {**before, **made_with} if before.get(name) != made_with.get(name)]
-        file.unlink(missing_ok=True)  # first, so that no line ever stands beside settings that are not its own
+            if file.stat().st_size:  # first, so that no line ever stands beside settings that are not its own
+                self.moved = _move_aside(file)
         file.parent.mkdir(parents=True, exist_ok=True)
         settings.write_text(json.dumps(made_with, indent=2) + "\n", encoding="utf-8")
         file.touch()
@@ -55,6 +61,15 @@ class Journal:
             with open(self.file, "a", encoding="utf-8") as log:
                 log.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
         self.lines += lines
+
+
+def _move_aside(file: Path) -> Path:
+    names = (file.with_suffix(f".{number}.jsonl") for number in itertools.count(1))
+    new = next(name for name in names if not name.exists())
+    for ending in (".jsonl", ".json", ".results.jsonl"):
+        if file.with_suffix(ending).exists():
+            file.with_suffix(ending).rename(new.with_suffix(ending))
+    return new
 
 
 def _read(settings: Path) -> dict[str, Any]:

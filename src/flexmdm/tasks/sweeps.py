@@ -206,7 +206,7 @@ def sweep(
         steps: of the sampler.
         num: the first so many items; by default all.
         folder: gets a .jsonl with the items of each run and number of steps. What it holds already of the same weights,
-            items, options and seed is not generated again.
+            items, options and seed is not generated again; what it holds of others is moved aside, see `Journal`.
         seed: of generation.
         batch_size: items at a time, and written down at once.
         console: where to say what is reused.
@@ -349,7 +349,9 @@ def _digest(benchmark: Benchmark) -> str:
 def _say(journal: Journal, what: str, num: int, console: Console) -> None:
     there = min(len(journal.lines), num)
     if journal.changed:
-        console.print(f"{what}: begun anew, as these have changed: {', '.join(journal.changed)}", highlight=False)
+        moved = f"; what was there is now in {journal.moved}" if journal.moved else ""
+        anew = f"{what}: begun anew, as these have changed: {', '.join(journal.changed)}{moved}"
+        console.print(anew, highlight=False, soft_wrap=True, markup=False)
     elif there:
         console.print(f"{what}: {there:,} of {num:,} were there already", highlight=False)
     if there < num and not console.is_terminal:  # where no bar is seen

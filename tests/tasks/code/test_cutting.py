@@ -15,13 +15,7 @@ FUNCTIONS = [
     "x\n",
     "@cached\ndef returns(self):\n    returned = self.returns_nothing\n    for item in returned:\n        yield item\n",
 ]
-ONLY = {
-    "line": Cutting(1, 0, 0),
-    "lines": Cutting(0, 1, 0),
-    "span": Cutting(0, 0, 1),
-    "whole": Cutting(0, 0, 0, 1),
-    "all": Cutting(whole=0.25),
-}
+ONLY = {"line": Cutting(1, 0, 0), "lines": Cutting(0, 1, 0), "span": Cutting(0, 0, 1), "all": Cutting()}
 
 
 @pytest.fixture(scope="module", params=["bpe", "bytes", "characters"])
@@ -62,13 +56,6 @@ def test_whole_lines_are_cut_out(tokenizer):
             assert prefix == "" or prefix.endswith("\n")
             assert middle.endswith("\n") and 1 <= middle.count("\n") <= most
             assert kind == "lines" or middle.strip()  # never a blank one
-
-
-def test_a_whole_function_has_nothing_around_it(tokenizer):
-    _, parts = draw(tokenizer, FUNCTIONS, ONLY["whole"])
-    assert parts == [("", function, "") for function in FUNCTIONS]
-    _, parts = draw(tokenizer, FUNCTIONS[:1] * 400, Cutting(1, 0, 0, 1))
-    assert 140 < parts.count(("", FUNCTIONS[0], "")) < 260  # 200, of which a standard deviation is 10
 
 
 def test_the_tokens_before_and_behind_are_those_of_the_text_alone(tokenizer):

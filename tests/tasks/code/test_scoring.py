@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from flexmdm.evaluation.sandbox import BROKE
 from flexmdm.tasks.code import Problem, Sample, pass_at_k, score, scoring
 
 
@@ -143,3 +144,29 @@ def test_verdicts_of_other_tests_are_not_taken_over(problems, tmp_path):
     harder = {name: replace(problem, test="def check(f):\n    assert False") for name, problem in problems.items()}
     assert score(harder, samples, results=results, workers=1).pass_at[1].value == 0
     assert len(results.read_text().splitlines()) == len(samples)
+
+
+def test_an_error_of_ours_counts_against_no_sample(problems, tmp_path, monkeypatch):
+    """The disk is full after the first; what was found is kept."""
+    results, samples = tmp_path / "results.jsonl", canonical(problems)
+
+    def run_all(programs, limits, workers):
+        yield 1, SimpleNamespace(result="failed: marked")
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scoring, "run_all", run_all)
+        said = r"not all of the 3 samples could be tested \(No space left on device\); 1 verdicts are kept in .*results"
+        with pytest.raises(OSError, match=said):
+            score(problems, samples, results=results, workers=1)
+    scored = score(problems, samples, results=results, workers=1)
+    assert [item.result for item in scored.items] == ["passed", "failed: marked", "passed"]
+
+
+def test_a_sandbox_that_broke_is_tried_again(problems, tmp_path):
+    results, samples = tmp_path / "results.jsonl", canonical(problems)
+    score(problems, samples, results=results, workers=1)
+    results.write_text(results.read_text().replace('"result": "passed"', f'"result": "{BROKE}"', 1))
+    assert BROKE in results.read_text()
+    assert score(problems, samples, results=results, workers=1).outcomes["passed"] == 3
+    assert BROKE not in results.read_text() and len(results.read_text().splitlines()) == 3

@@ -99,26 +99,18 @@ def test_what_is_farthest_from_the_gap_is_left_out(make_task):
         task.prompt([0] * 50, [0] * 47)
 
 
-def test_spans_are_as_long_as_the_task_says(make_task):
-    task = make_task(mixture={"span": 1}, longest_span=2, tokenizer="characters")
-    sizes = task.train.cut(torch.arange(40), torch.arange(40)).sizes
-    assert sorted(set(sizes.tolist())) == [1, 2]
-    with pytest.raises(ValueError, match="at least 2 lines or 1 token"):
-        make_task(longest_span=0)
-
-
 def test_a_run_can_be_loaded_again(make_task, tmp_path):
     task = make_task(mixture={"span": 2})
     task.save(tmp_path / "run")
     again = task_of(task.to_dict(), tmp_path / "run")
     assert again.to_dict() == task.to_dict() and examples(again) == examples(task)
-    assert task.mixture == {"line": 0.0, "lines": 0.0, "span": 2.0, "whole": 0.0}
+    assert task.mixture == {"line": 0.0, "lines": 0.0, "span": 2.0}
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"mixture": {"words": 1}}, "a mixture has the weights line, lines, span, whole; got words"),
+        ({"mixture": {"words": 1}}, "a mixture has the weights line, lines, span; got words"),
         ({"mixture": {"line": 0}}, "not all 0"),
         ({"max_length": 3}, "no room for a function"),
         ({"max_length": 6}, "48 longer than 3 tokens"),

@@ -30,8 +30,8 @@ failed: AssertionError
 failed: SystemExit: 0
 """  # noqa: E501
 
-from flexmdm.evaluation.sandbox.box import Program, Sandbox, Verdict, run_all
+from flexmdm.evaluation.sandbox.box import BROKE, Program, Sandbox, Verdict, run_all
 from flexmdm.evaluation.sandbox.guards import Guards
 from flexmdm.evaluation.sandbox.limits import Limits
 
-__all__ = ["Guards", "Limits", "Program", "Sandbox", "Verdict", "run_all"]
+__all__ = ["BROKE", "Guards", "Limits", "Program", "Sandbox", "Verdict", "run_all"]

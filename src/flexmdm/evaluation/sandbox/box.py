@@ -22,6 +22,9 @@ from typing import Any, Self
 from flexmdm.evaluation.sandbox.guards import Guards
 from flexmdm.evaluation.sandbox.limits import Limits
 
+BROKE = "failed: the sandbox broke"
+"""The result of a program with which the sandbox ended each time; who ended it is not known for certain."""
+
 # Only shells of the packages: their real __init__ would load torch.
 _START = """
 import socket, sys, types
@@ -37,6 +40,7 @@ serve(socket.socket(fileno=int(control)), Path(folder), namespaces == "True", se
 _PACKAGE = Path(__file__).parents[2]
 _GRACE_SECONDS = 20.0  # beyond the wall time, until a warden that does not answer is given up
 _CLOSING_SECONDS = 5.0
+_TRIES = 2  # of a program with which the warden ends: somebody else may have ended it
 
 
 @dataclass(frozen=True)
@@ -94,30 +98,18 @@ class Sandbox:
         self._start()
 
     def run(self, program: Program) -> Verdict:
-        """Run a program against its tests. Whatever it does, this returns soon after its limits."""
+        """Run a program against its tests. Whatever it does, this returns soon after its limits.
+
+        Raises:
+            OSError: for want of means of ours, such as a full disk; it tells nothing about the program.
+        """
         started = time.monotonic()
-        readers, writers = zip(os.pipe(), os.pipe(), strict=True)
-        try:
-            try:
-                with _file(program.source) as source, _file(_tests(program)) as tests:
-                    request = {"limits": vars(self.limits), "entry_point": program.entry_point}
-                    descriptors = [source.fileno(), writers[0], tests.fileno(), writers[1]]
-                    socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
-            finally:
-                for one in writers:
-                    os.close(one)
-            output, reply = self._wait(readers[0])
-            result = os.read(readers[1], 1 << 16).decode(errors="replace") if reply else ""
-        except OSError:
-            output, reply, result = b"", None, ""
-        finally:
-            for one in readers:
-                os.close(one)
-        if reply is None:  # a program got at the warden, which only the weakest guards allow
-            self.close()
-            self._start()
-            return Verdict("failed: the sandbox broke", "", time.monotonic() - started)
-        return Verdict(_result(result, reply), output.decode(errors="replace"), time.monotonic() - started)
+        for _ in range(_TRIES):
+            verdict = self._run(program)
+            if verdict is not None:
+                return verdict
+            self._start_again()
+        return Verdict(BROKE, "", time.monotonic() - started)
 
     def close(self) -> None:
         """End the warden and all that it started."""
@@ -158,6 +150,41 @@ class Sandbox:
             raise OSError(f"the sandbox does not start: {said.decode(errors='replace').strip() or 'no reason given'}")
         self.guards = Guards(**json.loads(first))
 
+    def _start_again(self) -> None:
+        self.close()
+        self._start()
+
+    def _run(self, program: Program) -> Verdict | None:
+        """``None`` if the warden ended: a program got at it, which only the weakest guards allow, or somebody else."""
+        started = time.monotonic()
+        readers, writers = zip(os.pipe(), os.pipe(), strict=True)
+        try:
+            try:
+                with _file(program.source) as source, _file(_tests(program)) as tests:
+                    request = {"limits": vars(self.limits), "entry_point": program.entry_point}
+                    self._send(request, [source.fileno(), writers[0], tests.fileno(), writers[1]])
+            finally:
+                for one in writers:
+                    os.close(one)
+            output, reply = self._wait(readers[0])
+            result = os.read(readers[1], 1 << 16).decode(errors="replace") if reply else ""
+        finally:
+            for one in readers:
+                os.close(one)
+        if reply is None:
+            return None
+        if "error" in reply:
+            raise OSError(f"the sandbox cannot start a program: {reply['error']}")
+        return Verdict(_result(result, reply), output.decode(errors="replace"), time.monotonic() - started)
+
+    def _send(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        message = [json.dumps(request).encode()]
+        try:
+            socket.send_fds(self._control, message, descriptors)
+        except ConnectionError:  # somebody ended the warden while it had nothing to do
+            self._start_again()
+            socket.send_fds(self._control, message, descriptors)
+
     def _wait(self, output: int) -> tuple[bytes, dict[str, Any] | None]:
         """Read what the program prints until the warden reports; ``None`` if it never does."""
         kept, deadline = bytearray(), time.monotonic() + self.limits.wall_seconds + _GRACE_SECONDS
@@ -170,7 +197,10 @@ class Sandbox:
                 if not part:
                     watched.remove(output)
             elif self._control in readable:  # only when no output is left
-                reply = self._control.recv(1 << 16)
+                try:
+                    reply = self._control.recv(1 << 16)
+                except ConnectionError:
+                    reply = b""
                 return bytes(kept), json.loads(reply) if reply else None
             else:
                 return bytes(kept), None

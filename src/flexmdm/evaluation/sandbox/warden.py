@@ -58,9 +58,14 @@ def serve(control: socket.socket, folder: Path, namespaces: bool, seccomp: bool)
         if not request:
             return
         wanted = json.loads(request)
-        place = fresh_scratch() if guards.namespaces else folder
-        trial = Trial(Limits(**wanted["limits"]), guards, place, wanted["entry_point"], *descriptors)
-        reply = trial.run(control, processes)
+        try:
+            place = fresh_scratch() if guards.namespaces else folder
+            trial = Trial(Limits(**wanted["limits"]), guards, place, wanted["entry_point"], *descriptors)
+            started = trial.start()
+        except OSError as error:  # the program has not run, so it is none of its doing
+            control.sendall(json.dumps({"error": str(error)}).encode() + b"\n")
+            raise
+        reply = started.end(control, processes)
         control.sendall(json.dumps(reply).encode() + b"\n")
 
 
@@ -77,23 +82,18 @@ class Trial:
     tests: int
     result: int
 
-    def run(self, control: socket.socket, processes: int | None) -> dict[str, Any]:
-        """Run both processes until the judge has ended or the time is up, and leave nothing of them."""
+    def start(self) -> Started:
+        """Start both processes; the program's is the last step, so if anything fails here, the program has not run."""
+        deadline = time.monotonic() + self.limits.wall_seconds
         theirs, ours = socket.socketpair()
         alive, held = os.pipe()  # the judge holds an end: when it ends, however it ends, the other can be read
-        deadline = time.monotonic() + self.limits.wall_seconds
-        candidate = _fork(lambda: self.be_candidate(theirs.fileno()))
         judging = _fork(lambda: self.be_judge(ours.fileno(), held))
+        candidate = _fork(lambda: self.be_candidate(theirs.fileno()))
         for one in (self.program, self.output, self.tests, self.result, held):
             os.close(one)
         theirs.close()
         ours.close()
-        readable, _, _ = select.select([alive, control], [], [], max(deadline - time.monotonic(), 0))
-        os.close(alive)
-        ended = end_children([candidate, judging], processes)
-        if control in readable:  # nothing is sent during a trial: the other side has gone
-            sys.exit()
-        return {"timed_out": not readable or ended[candidate] > self.limits.cpu_seconds - 0.1}
+        return Started(self.limits, candidate, judging, alive, deadline)
 
     def be_candidate(self, channel: int) -> None:
         source = _read_all(self.program)
@@ -119,6 +119,26 @@ class Trial:
         sys.stdin = None  # to wait for input is an error
         sys.stdout = open(1, "w", buffering=1, errors="replace", closefd=False)
         confine(self.limits, self.guards)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A trial whose processes run; ``alive`` can be read when the judge has ended."""
+
+    limits: Limits
+    candidate: int
+    judging: int
+    alive: int
+    deadline: float
+
+    def end(self, control: socket.socket, processes: int | None) -> dict[str, Any]:
+        """Wait until the judge has ended or the time is up, and leave nothing of both."""
+        readable, _, _ = select.select([self.alive, control], [], [], max(self.deadline - time.monotonic(), 0))
+        os.close(self.alive)
+        ended = end_children([self.candidate, self.judging], processes)
+        if control in readable:  # nothing is sent during a trial: the other side has gone
+            sys.exit()
+        return {"timed_out": not readable or ended[self.candidate] > self.limits.cpu_seconds - 0.1}
 
 
 def end_children(leaders: Sequence[int], processes: int | None) -> dict[int, float]:

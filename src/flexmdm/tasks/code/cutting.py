@@ -28,22 +28,19 @@ from flexmdm.sequences import Ragged
 
 _KIND, _SIZE, _PLACE = stream("kind of cut"), stream("size of cut"), stream("place of cut")
 _INSIDE, _KEPT = stream("cut inside a token"), stream("characters of a token")
-_LINE, _LINES, _SPAN, _WHOLE = range(4)
-KINDS = ("line", "lines", "span", "whole")
+_LINE, _LINES, _SPAN = range(3)
 _MOST_KEPT = 8  # characters of a token that was cut
 
 
 @dataclass(frozen=True)
 class Cutting:
-    """How middles are drawn; the first four are relative weights.
+    """How middles are drawn; the first three are relative weights.
 
     Attributes:
         line: one whole line that is not blank.
         lines: 2 to ``most_lines`` whole lines.
         span: 1 to ``most_tokens`` tokens, n of them with a chance of log((n + 1) / n); a few more where that would cut
             the bytes of one character apart.
-        whole: the function itself, with nothing around it. A gap in the middle teaches a network a few tokens, a whole
-            function teaches it all of them.
         most_lines, most_tokens: see there.
         inside: the chance that an end of a span lies inside a token (which one of several characters must be).
     """
@@ -51,20 +48,19 @@ class Cutting:
     line: float = 0.5
     lines: float = 0.25
     span: float = 0.25
-    whole: float = 0.0
     most_lines: int = 8
     most_tokens: int = 64
     inside: float = 0.5
 
     def __post_init__(self) -> None:
         if min(self.weights) < 0 or sum(self.weights) <= 0:
-            raise ValueError(f"the weights {', '.join(KINDS)} are not negative, and not all 0; got {self.weights}")
+            raise ValueError(f"the weights line, lines and span are not negative, and not all 0; got {self.weights}")
         if self.most_lines < 2 or self.most_tokens < 1 or not 0 <= self.inside <= 1:
             raise ValueError(f"a cut takes at least 2 lines or 1 token, and inside is a chance; got {self}")
 
     @property
-    def weights(self) -> tuple[float, ...]:
-        return tuple(getattr(self, kind) for kind in KINDS)
+    def weights(self) -> tuple[float, float, float]:
+        return self.line, self.lines, self.span
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +112,7 @@ class Cutter:
             seed, numbers: randomness belongs to the sample numbers ``[B]``.
         """
         shares = torch.tensor(cutting.weights, dtype=torch.float64).cumsum(0)
-        kind = torch.searchsorted(shares / shares[-1], uniform(seed, _KIND, numbers), right=True)
+        kind = torch.searchsorted(shares / shares[-1], uniform(seed, _KIND, numbers), right=True).clamp(max=_SPAN)
         size, place = uniform(seed, _SIZE, numbers), uniform(seed, _PLACE, numbers)  # [B], in (0, 1)
         lines = _Lines(functions, self.newline, self.blank)
         several = 2 + (size * (cutting.most_lines - 1)).long()
@@ -130,9 +126,7 @@ class Cutter:
         end = torch.where(kind == _LINES, lines.begin(first + several), end)
         span = (place * (functions.lengths - tokens + 1).clamp(min=1)).long()
         span, span_end = self._whole_characters(functions, span, (span + tokens).minimum(functions.lengths))
-        begin, end = torch.where(kind == _SPAN, span, begin), torch.where(kind == _SPAN, span_end, end)
-        begin, end = torch.where(kind == _WHOLE, 0, begin), torch.where(kind == _WHOLE, functions.lengths, end)
-        cut = Cut(functions, begin, end)
+        cut = Cut(functions, torch.where(kind == _SPAN, span, begin), torch.where(kind == _SPAN, span_end, end))
         inside = (kind == _SPAN)[:, None] & (uniform(seed, _INSIDE, numbers[:, None], torch.arange(2)) < cutting.inside)
         kept = 1 + (uniform(seed, _KEPT, numbers[:, None], torch.arange(2)) * _MOST_KEPT).long()
         return self.halves.cut_inside(cut, torch.where(inside, kept, 0), longest)

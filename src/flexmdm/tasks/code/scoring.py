@@ -16,7 +16,7 @@ import numpy as np
 
 from flexmdm.data.records import records
 from flexmdm.evaluation.intervals import Interval, share, wilson
-from flexmdm.evaluation.sandbox import Limits, Program, run_all
+from flexmdm.evaluation.sandbox import BROKE, Limits, Program, run_all
 from flexmdm.tasks.code.problems import Problem, Sample
 
 _KS = (1, 10, 100)
@@ -91,7 +91,7 @@ def score(
         problems: by task id.
         samples: one or more for each task that is to count.
         results: a .jsonl that gets each item as soon as it is known. What it already holds of the same samples with the
-            same tests is not run again; in the end its lines are in the order of the samples.
+            same tests is not run again, unless the sandbox broke; in the end its lines are in the order of the samples.
         limits: of each program.
         workers: programs at a time; by default one for each core that this process may use.
         progress: called with how many are done, and of how many.
@@ -107,14 +107,18 @@ def score(
     digests = list(map(_digest, programs))
     items = _finished(results, waiting, digests) if results is not None else {}
     todo = [number for number in range(len(waiting)) if number not in items]
-    with open(results or os.devnull, "a", encoding="utf-8") as log:
-        for place, verdict in run_all([programs[number] for number in todo], limits, workers or _cores()):
-            number = todo[place]
-            item = items[number] = Item(*waiting[number], verdict.result, digests[number])
-            log.write(_line(item))
-            log.flush()
-            if progress is not None:
-                progress(len(items), len(waiting))
+    try:
+        with open(results or os.devnull, "a", encoding="utf-8") as log:
+            for place, verdict in run_all([programs[number] for number in todo], limits, workers or _cores()):
+                number = todo[place]
+                item = items[number] = Item(*waiting[number], verdict.result, digests[number])
+                log.write(_line(item))
+                log.flush()
+                if progress is not None:
+                    progress(len(items), len(waiting))
+    except OSError as error:  # of ours: it must not count against a sample
+        kept = f"; {len(items):,} verdicts are kept in {results}, and the same command goes on" if results else ""
+        raise OSError(f"not all of the {len(waiting):,} samples could be tested ({error}){kept}") from error
     ordered = tuple(items[number] for number in range(len(waiting)))
     if results is not None:
         _write(results, ordered)
@@ -201,7 +205,7 @@ def _finished(results: Path, waiting: Sequence[tuple[str, int, str]], digests: S
         number = places.get((record["task_id"], record.get("completion_id", 0)))
         if number is None or waiting[number][2] != record["completion"]:
             raise ValueError(f"{where}: this is the result of another sample; delete the file or name another")
-        if record.get("program") == digests[number]:
+        if record.get("program") == digests[number] and record["result"] != BROKE:
             items[number] = Item(*waiting[number], record["result"], digests[number])
     return items
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from flexmdm.canvas import Prompt, Template
 from flexmdm.data.functions import CodeSource
 from flexmdm.sequences import Ragged
-from flexmdm.tasks.code.cutting import KINDS, Cut, Cutter, Cutting
+from flexmdm.tasks.code.cutting import Cut, Cutter, Cutting
 from flexmdm.tasks.code.preparation import CodePreparation, encode_lines
 from flexmdm.tasks.code.templates import NUM_SPECIALS, Specials, behind, in_place
 from flexmdm.tasks.prepared import PreparedTask, StoredExamples, padded
@@ -24,6 +24,7 @@ from flexmdm.tasks.prepared import PreparedTask, StoredExamples, padded
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
 
+_WEIGHTS = ("line", "lines", "span")
 _ROOM = 1 / 8  # of the longest function, for a middle at least: the text around it is shortened if need be
 
 
@@ -38,8 +39,7 @@ class CodeTask(PreparedTask):
         data: of the `CodeSource`: .py files, files with code in a field, folders, data sets, or ``stdlib``.
         field: of the `CodeSource`.
         long: of the `CodePreparation`.
-        mixture: how often a ``line``, ``lines``, a ``span`` or the ``whole`` function is cut out, see `Cutting`.
-        longest_span: tokens of a span at most.
+        mixture: how often ``line``, ``lines`` and ``span`` are cut out, see `Cutting`.
         max_length: tokens of a function at most, with up to 3 special ones.
 
     The others are those of `PreparedTask`.
@@ -49,21 +49,20 @@ class CodeTask(PreparedTask):
     field: str | None = None
     long: Literal["split", "drop"] = "split"
     mixture: dict[str, float] = dataclasses.field(default_factory=lambda: _weights(Cutting()))
-    longest_span: int = Cutting.most_tokens
     name: str = dataclasses.field(default="code", init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not set(self.mixture) <= set(KINDS):
-            raise ValueError(f"a mixture has the weights {', '.join(KINDS)}; got {', '.join(self.mixture)}")
-        object.__setattr__(self, "mixture", {name: float(self.mixture.get(name, 0.0)) for name in KINDS})
+        if not set(self.mixture) <= set(_WEIGHTS):
+            raise ValueError(f"a mixture has the weights {', '.join(_WEIGHTS)}; got {', '.join(self.mixture)}")
+        object.__setattr__(self, "mixture", {name: float(self.mixture.get(name, 0.0)) for name in _WEIGHTS})
         _ = self._cutting  # says what is wrong with it
         if self.max_length <= NUM_SPECIALS:
             raise ValueError(f"max_length leaves no room for a function beside {NUM_SPECIALS} special tokens")
 
     @property
     def _cutting(self) -> Cutting:
-        return Cutting(**self.mixture, most_tokens=self.longest_span)
+        return Cutting(line=self.mixture["line"], lines=self.mixture["lines"], span=self.mixture["span"])
 
     # Data -------------------------------------------------------------------------------------------------------------
 
@@ -187,7 +186,7 @@ class CodeExamples(StoredExamples):
 
 
 def _weights(cutting: Cutting) -> dict[str, float]:
-    return dict(zip(KINDS, cutting.weights, strict=True))
+    return dict(zip(_WEIGHTS, cutting.weights, strict=True))
 
 
 def _nearest(before: list[list[int]], after: list[list[int]], most: int) -> tuple[list[list[int]], list[list[int]]]:

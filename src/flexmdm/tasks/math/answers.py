@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 _SPACES = r"[ \t]*"
-_DIGITS = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3})(?![0-9])|[0-9]+)"  # 123,456 or 1,23,456
+_COMMAS = r"[0-9]{1,3}(?:,[0-9]{3}){1,10}|[0-9]{1,2}(?:,[0-9]{2}){1,10},[0-9]{3}"  # 123,456 or 1,23,456; not any longer
+_DIGITS = rf"(?:(?:{_COMMAS})(?![0-9])|[0-9]+)"
 _PLAIN = rf"(?:{_DIGITS}(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]{{1,2}}(?![0-9]))?"
 _RATIO = rf"{_DIGITS}{_SPACES}/{_SPACES}{_DIGITS}(?![0-9.])"
 _NUMBER = re.compile(
@@ -32,6 +33,9 @@ _GROUPS = re.compile(r"(?<![\w.,])(?<![0-9] )[0-9]{1,3}(?: [0-9]{3})+(?![0-9]| ?
 _JUST_GROUPS = re.compile(
     rf"[^\w\n]{{0,20}}(?:USD|US|Rs)?[^\w\n]{{0,20}}{_GROUPS.pattern}(?:\.[0-9]+)?(?:[^\w\n]+(?:[A-Za-z]+\W*)?)?"
 )
+_CLEAR_GROUPS = re.compile(  # with a currency, or at the end; else they may be "3 500 ml bottles"
+    rf"(?<=[$€£¥₹]){_GROUPS.pattern}|{_GROUPS.pattern}(?=(?:\.[0-9]+)?[^\w\n]*$)"
+)
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _LONGEST_NUMBER = 100
 _FEW = 3
@@ -44,7 +48,10 @@ _SAID = re.compile(
 )
 _JUST_A_NUMBER = re.compile(r"[^\w\n]*" + _NUMBER.pattern + r"[^0-9\n=+*/]*(?:\n|$)", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\.(?:\s|$)")
-_ASIDE = re.compile(r"\([^()=≈]*[=≈][^()]*\)")  # "12 (x = 3)"
+_EXPLAINED = re.compile(  # "12, as each has 4*3=12", "12 because x=3", "12. Each has 4*3=12", "12 (x = 3)"
+    r"[,;:!?]\s+(?!plus\b|minus\b|times\b)[A-Za-z]|\.\s+[A-Z]|\([^()=≈]*[=≈]"
+    r"|\b(?i:because|since|where|when|if|(?<!many )(?<!much )as(?! many\b| much\b))\b"
+)
 _GOES_ON = re.compile(r"[^0-9\n]{0,20}?[-+*/÷][ \t]*[($0-9]")  # what follows a number that is a part of a calculation
 
 
@@ -64,7 +71,7 @@ def extract_answer(text: str) -> str | None:
             number = _result(candidate)
             if number is not None:
                 return _canonical(number)
-    number = _first(reversed(list(_NUMBER.finditer(text))))
+    number = _first(reversed(list(_NUMBER.finditer(_CLEAR_GROUPS.sub(_with_commas, text)))))
     return None if number is None else _canonical(number)
 
 
@@ -115,7 +122,7 @@ def _said(text: str) -> list[str]:
         line = rest.split("\n")[0]
         if match["how"] not in (":", "="):
             found += [_SENTENCE_END.split(line, maxsplit=1)[0], line]
-        elif _JUST_A_NUMBER.match(rest):
+        elif _JUST_A_NUMBER.match(_joined(line)):
             found.append(line)
     return found
 
@@ -128,15 +135,22 @@ def _last(matches: Iterator[re.Match[str]]) -> list[re.Match[str]]:
 def _result(text: str) -> Fraction | None:
     """The number of a short statement: the first behind the last equals sign, or the first of all.
 
-    The latter if there a calculation stands behind the sign: "72 = 48 + 24", or in an aside: "12 (x = 3)".
+    The latter if there a calculation stands behind the sign: "72 = 48 + 24". What explains the number is left out.
     """
-    if (plainly := _first(_NUMBER.finditer(_joined(_ASIDE.split(text)[0])))) is not None and _ASIDE.search(text):
-        return plainly
+    first = _first_match(text)
+    if first is None:
+        return None
+    if explained := _EXPLAINED.search(text, first.end()):
+        text = text[: explained.start()]
     *before, last = [_joined(part) for part in re.split(r"[=≈]", text)]
-    result = next((match for match in _NUMBER.finditer(last) if _value(match) is not None), None)
+    result = _first_match(last)
     if result is None or (_GOES_ON.match(last, result.end()) and _NUMBER.search(" ".join(before))):
         return _first(_NUMBER.finditer(" = ".join([*before, last])))
     return _value(result)
+
+
+def _first_match(text: str) -> re.Match[str] | None:
+    return next((match for match in _NUMBER.finditer(text) if _value(match) is not None), None)
 
 
 def _joined(text: str) -> str:
@@ -168,6 +182,7 @@ def _plain(text: str) -> str:
     text = text.translate(_SAME)
     for sign, ratio in _VULGAR.items():
         text = text.replace(sign, f" {ratio}")
+    text = re.sub(r"((?:####|[={])[ \t$]*-)[ \t]+(?=[$€£¥₹]?[.0-9])", r"\1", text)  # "#### - 5": nothing to take 5 from
     text = re.sub(r"(?<=[0-9])\s?(?=\\[dtc]?frac)", " ", text)  # a mixed number
     text = re.sub(r"\\[dtc]?frac\s?\{\s?(-?[0-9,.]+)\s?\}\s?\{\s?([0-9,.]+)\s?\}", r"\1/\2", text)
     text = re.sub(r"\\[dtc]?frac\s?([0-9])\s?([0-9])", r"\1/\2", text)
