@@ -39,7 +39,11 @@ MOST = SPANS.most_tokens
 FLOOR = "4-grams"
 LINE = 24  # tokens of a line at most
 SAMPLERS: dict[str, list[dict[str, Any]]] = {
-    "flexmdm": [{"sampler": "spaced", "steps": 16}, {"sampler": "adaptive", "steps": 16, "confidence": "top_prob"}],
+    "flexmdm": [
+        {"sampler": "likeliest", "steps": 12},  # and an evaluation for every token
+        {"sampler": "spaced", "steps": 16},
+        {"sampler": "adaptive", "steps": 16, "confidence": "top_prob"},
+    ],
     "mdm": [{"sampler": "low_confidence", "steps": 16}, {"sampler": "adaptive", "steps": 16, "confidence": "top_prob"}],
 }
 

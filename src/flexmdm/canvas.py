@@ -317,7 +317,7 @@ class Canvas:
         )
         return grown if self.limits is None else grown._close_full(self.limits)
 
-    def _spaces(self, limits: Ragged) -> tuple[Tensor, Tensor]:
+    def spaces(self, limits: Ragged) -> tuple[Tensor, Tensor]:
         """For each gap ``[N + B]`` the space between given entries that it is in, and for each space its room."""
         given = self.given.values.long()
         before = torch.cat([given.new_zeros(1), given.cumsum(0)])  # given entries ahead of an entry in the batch
@@ -327,13 +327,13 @@ class Canvas:
         return space, limits.values - held
 
     def _close_full(self, limits: Ragged) -> Canvas:
-        space, room = self._spaces(limits)
+        space, room = self.spaces(limits)
         return replace(self, open_gaps=self.open_gaps.with_values(self.open_gaps.values & (room > 0)[space]))
 
     def within_limit(self, counts: Tensor, rng: StepRandomness) -> Tensor:
         """``counts`` ``[N + B]`` cut down, at random places, to what ``limits`` and ``max_length`` leave room for."""
         if self.limits is not None:
-            counts = self._cut(counts, *self._spaces(self.limits), rng)
+            counts = self._cut(counts, *self.spaces(self.limits), rng)
         if self.max_length is not None:
             counts = self._cut(counts, self.open_gaps.rows, self.max_length - self.lengths, rng)
         return counts

@@ -214,7 +214,10 @@ def test_the_command_line_knows_all_samplers_and_the_tasks_of_all_options():
             ["infill", "--pretrained", "text", "a ___", "--sampler", "magic"],
             "--sampler magic: there is none such; choo",
         ),
-        (["complete", "--pretrained", "text", "a", "--sampler", "magic"], "from tau, adaptive, spaced, low_confidence"),
+        (
+            ["complete", "--pretrained", "text", "a", "--sampler", "magic"],
+            "from tau, adaptive, spaced, likeliest, low_confidence",
+        ),
         (
             ["infill", "--pretrained", "text", "a ___", "--min", "5", "--max", "2"],
             "at least 5 (--min) and at most 2 (--m",

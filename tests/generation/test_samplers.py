@@ -33,7 +33,7 @@ MASK = 9
 LINEAR = FlexMDMInterpolant()
 COSINE = FlexMDMInterpolant(CosineSchedule(), CosineSchedule())
 SCHEDULES = [LinearSchedule(), CosineSchedule(), SineSchedule(), PolynomialSchedule(2.0), GeometricSchedule()]
-SAMPLERS = ["tau", "adaptive", "spaced", "low_confidence"]
+SAMPLERS = ["tau", "adaptive", "spaced", "likeliest", "low_confidence"]
 
 
 def clocks(*values):
@@ -475,7 +475,9 @@ def test_a_step_is_pure(name, clock):
     assert all(torch.equal(a, b) for a, b in zip(parts(*once), parts(*again), strict=True))
     assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
     other = sampler.step(canvas, prediction, alpha, randomness(len(rows), seed=5, step=3))
-    assert any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(parts(*once), parts(*other), strict=True))
+    assert (name == "likeliest" and clock < 1) or any(  # before 1 it draws nothing
+        a.shape != b.shape or not torch.equal(a, b) for a, b in zip(parts(*once), parts(*other), strict=True)
+    )
     assert bool((once[0].lengths <= 8).all())
     assert bool((once[1] >= alpha).all()) and bool((once[1] <= 1).all())
 

@@ -11,8 +11,8 @@ import typer
 
 Run = Annotated[str | None, typer.Argument(help="A folder that `flexmdm train --out` wrote.")]
 Pretrained = Annotated[str | None, typer.Option(help="Weights that come with flexmdm, by name.")]
-SAMPLERS = "tau, adaptive, spaced, or (MDM only) low_confidence."
-_SAMPLERS = ("tau", "adaptive", "spaced", "low_confidence")  # a test knows that there are no others
+SAMPLERS = "tau, adaptive, spaced, likeliest, or (MDM only) low_confidence."
+_SAMPLERS = ("tau", "adaptive", "spaced", "likeliest", "low_confidence")  # a test knows that there are no others
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
 STEP = "A step of spaced may take several evaluations of the network."
 DEFAULT_SAMPLER = "FlexMDM: spaced; MDM: tau on text, low_confidence on mazes"

@@ -2,6 +2,7 @@
 
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.generate import Generation, Progress, generate, sampler_named
+from flexmdm.generation.likeliest import LikeliestSampler, number_law
 from flexmdm.generation.policies import POLICIES, Policy
 from flexmdm.generation.samplers import AdaptiveSampler, Grid, Leap, LowConfidenceSampler, Sampler, TauSampler
 from flexmdm.generation.spaced import SpacedSampler
@@ -15,6 +16,7 @@ __all__ = [
     "Generation",
     "Grid",
     "Leap",
+    "LikeliestSampler",
     "LowConfidenceSampler",
     "Policy",
     "Progress",
@@ -22,5 +24,6 @@ __all__ = [
     "SpacedSampler",
     "TauSampler",
     "generate",
+    "number_law",
     "sampler_named",
 ]

@@ -12,6 +12,7 @@ from torch import Tensor
 from flexmdm.backbones.denoiser import Denoiser, predict
 from flexmdm.canvas import Canvas, Prompt
 from flexmdm.generation.decoding import Decoding
+from flexmdm.generation.likeliest import LikeliestSampler
 from flexmdm.generation.policies import Policy
 from flexmdm.generation.samplers import AdaptiveSampler, Grid, LowConfidenceSampler, Sampler, TauSampler
 from flexmdm.generation.spaced import SpacedSampler
@@ -20,13 +21,14 @@ from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.precision import float64_device
 from flexmdm.randomness import StepRandomness
 
-SAMPLERS: dict[str, type[TauSampler | AdaptiveSampler | SpacedSampler | LowConfidenceSampler]] = {
+SAMPLERS: dict[str, type[TauSampler | AdaptiveSampler | SpacedSampler | LikeliestSampler | LowConfidenceSampler]] = {
     "tau": TauSampler,
     "adaptive": AdaptiveSampler,
     "spaced": SpacedSampler,
+    "likeliest": LikeliestSampler,
     "low_confidence": LowConfidenceSampler,
 }
-_DEFAULT_STEPS = {"spaced": 16}
+_DEFAULT_STEPS = {"spaced": 16, "likeliest": 16}
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +107,9 @@ def generate(
         prompts: what to start from; default: the empty sequence.
         canvas: states to go on from instead (each is taken ``num_samples`` times), at the clocks ``alpha``.
         alpha: where the clock stands, one number or ``[B]``.
-        sampler: ``"tau"``, ``"adaptive"``, ``"spaced"``, ``"low_confidence"``, or a `Sampler` of your own.
-        steps: the grid that the clock must not step past; default 64, for ``"spaced"`` 16.
+        sampler: ``"tau"``, ``"adaptive"``, ``"spaced"``, ``"likeliest"``, ``"low_confidence"``, or a `Sampler` of your
+            own.
+        steps: the grid that the clock must not step past; default 64, for ``"spaced"`` and ``"likeliest"`` 16.
         temperature, top_k, top_p: how tokens are drawn; temperature 0 takes the most probable.
         confidence: which masks are revealed first: ``"random"``, ``"top_prob"``, ``"margin"``, ``"entropy"``,
             ``"left_to_right"`` or a function (adaptive, spaced).
