@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from flexmdm import Prompt, TextPipeline
 from flexmdm.cli import entry
+from flexmdm.cli.shared import check_writable
 from flexmdm.evaluation.fluency import Perplexity
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.tasks.text import evaluation, report
@@ -73,6 +74,13 @@ def test_infill_reads_an_argument_a_file_and_standard_input(run, command, tmp_pa
     assert [row["prompt"] for row in rows] == ["a___", "a___", "___n___", "___n___"]
     result = runner.invoke(entry.app, ["infill", str(run), "-", "--steps", "4"], input="d___\n")
     assert result.exit_code == 0 and result.stdout.startswith("d")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text(run, command, tmp_path):
+    file = tmp_path / "texts.txt"
+    file.write_bytes(b"\xef\xbb\xbfa___\n")
+    out, err, code = command("infill", run, "--file", file, "--steps", "4")
+    assert code == 0 and out.startswith("a"), err
 
 
 def test_watching_shows_the_growth(run, command):
@@ -285,6 +293,9 @@ def test_bad_lines_can_be_skipped_and_are_counted(command, tmp_path):
             "at least 3 (--min) and at most 2 (--max)",
         ),
         (["infill", "RUN", "ä___"], "ä"),
+        (["infill", "RUN", "caf\udce9___"], "has the byte 0xe9, which is not UTF-8"),
+        (["complete", "RUN", "caf\udce9"], "has the byte 0xe9, which is not UTF-8"),
+        (["infill", "RUN", "a___", "--max", "0"], "Invalid value for '--max'"),
         (["complete", "RUN", "a" * 30], "no room: 30 tokens are given, and this model was trained on at most 24"),
         (["infill", "RUN", "a___a", "--min", "30"], "2 tokens are given, each gap takes 30 or more, and this model"),
         (["complete", "RUN"], "what text?"),
@@ -342,6 +353,51 @@ def test_options_that_do_not_fit_a_run_are_named_before_any_is_measured(run, mdm
         out, err, code = command("eval", run, mdm, "--num", "4", "--reference", "none", *option)
         assert code == 2 and message in err, err
     assert command("eval", run, mdm, "--confidence", "top_prob")[1].startswith(f"error: {mdm}: sampler 'tau'")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["eval", "RUN", "--reference", "none", "--page", "/proc/nope/x.html", "--json", "FILE"],
+        ["eval", "RUN", "--reference", "none", "--json", "/proc/nope/s.json"],
+        ["sample", "RUN", "--json", "/proc/nope/s.json"],
+        ["complete", "RUN", "an", "--json", "/proc/nope/s.json"],
+        ["infill", "RUN", "an___", "--json", "/proc/nope/s.json"],
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_done(arguments, run, command, tmp_path, monkeypatch):
+    monkeypatch.setattr("flexmdm.FlexMDMModel.denoiser", None)
+    file = tmp_path / "new" / "s.json"
+    named = {"RUN": run, "FILE": file}
+    out, err, code = command(*(named.get(argument, argument) for argument in arguments))
+    assert code == 2 and err.startswith("error: /proc/nope/") and "cannot be written (No such file" in err, err
+    assert not file.exists() and not out
+
+
+def test_checking_a_file_changes_nothing_in_it(tmp_path):
+    file, link = tmp_path / "there.json", tmp_path / "link.json"
+    file.write_text("kept")
+    link.symlink_to(tmp_path / "new.json")
+    check_writable(file, link, tmp_path / "folder" / "new.json", None)
+    assert file.read_text() == "kept" and link.is_symlink() and not link.exists()
+    with pytest.raises(OSError, match=r"there.json/s.json cannot be written \(.*\); give another file"):
+        check_writable(file / "s.json")
+
+
+def test_the_figures_are_kept_if_the_page_fails(run, command, tmp_path, monkeypatch):
+    def page(*_):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("flexmdm.evaluation.textreport.page", page)
+    file, options = tmp_path / "s.json", ["--num", "4", "--steps", "4", "--reference", "none", "--likelihoods", "0"]
+    out, err, code = command("eval", run, *options, "--json", file, "--page", tmp_path / "p.html")
+    assert code == 2 and "the disk is full" in err and json.loads(file.read_text())["run"] == str(run)
+
+
+def test_an_evaluation_of_few_samples_says_that_its_intervals_are_too_narrow(run, command):
+    options = ["--steps", "4", "--reference", "none", "--likelihoods", "0"]
+    note = "the intervals of W1 and KS are too narrow"
+    assert note in " ".join(command("eval", run, "--num", "4", *options)[0].split())
 
 
 def test_an_evaluation_shows_the_entropy_of_the_openings_and_what_was_cut(run, monkeypatch):

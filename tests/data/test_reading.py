@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flexmdm.data.reading import ReadReport, Source, documents, fingerprint, numbered
+from flexmdm.data.reading import ReadReport, Source, address, documents, fingerprint, numbered
 from flexmdm.data.splitting import split_paragraphs
 
 
@@ -145,6 +145,11 @@ def test_fasta_joins_the_lines_of_a_record(write):
     path = write("a.fasta", ">first\nACGT\nAC\n\n>second\n>third one\r\nGG\r\n")
     assert read(path) == ["ACGTAC", "", "GG"]
     assert read(write("b.fa", ">x\nMK\n")) == ["MK"]
+
+
+def test_lines_of_fasta_with_a_semicolon_are_comments(write):
+    path = write("a.fasta", "; made by hand\n>first\n; from a mouse\nACGT\n;\nAC\n")
+    assert read(path) == ["ACGTAC"]
 
 
 def test_paragraphs_of_one_record_share_its_number(write):
@@ -439,6 +444,20 @@ def test_a_csv_row_that_is_too_short_is_found_with_its_line(write):
     assert f"{path}, line 4: the row ends before the field, after 1 of its columns" in problem(path)
 
 
+def test_a_csv_row_that_is_too_long_is_found_with_its_line(write):
+    path = write("a.csv", 'id,text\n1,"Well, hello"\n2,Hello, world\n3,bye\n')
+    expected = f"{path}, line 3: the row has 3 columns, the header 2; put a text with commas, or what else separates"
+    assert problem(path).startswith(expected)
+    report = ReadReport()
+    assert list(documents(Source((path,), skip_bad=True), report)) == ["Well, hello", "bye"]
+    assert report.skipped == 1 and report.first_problem.startswith(expected)
+    assert "line 2: the row has 2 columns, the header 1" in problem(write("b.csv", "text\nHello, world\n"))
+
+
+def test_commas_at_the_end_of_csv_rows_are_no_columns(write):
+    assert read(write("a.csv", "id,text\n1,one,\n2,two, ,\n")) == ["one", "two"]
+
+
 def test_a_quote_that_is_never_closed_is_an_error(write):
     path = write("a.csv", 'text\none\n"two\nthree\n')
     message = problem(path)
@@ -544,3 +563,20 @@ def test_a_fingerprint_changes_with_the_settings_and_the_files(write, tmp_path):
     assert fingerprint(Source((str(tmp_path / "in"),))) != prints[0]
     os.utime(path, ns=(1, 1))
     assert fingerprint(Source((path,))) != prints[0]
+
+
+def test_a_dataset_in_a_folder_goes_by_its_files(write, tmp_path, monkeypatch):
+    prints, addresses = [], []
+    for name in "ab":
+        write(f"{name}/corpus/train.jsonl", [{"text": name}])
+        monkeypatch.chdir(tmp_path / name)
+        for source in (Source(("hf:./corpus",)), Source(("hf:corpus:train",))):
+            prints.append(fingerprint(source))
+            addresses += address(source)["paths"]
+    assert len(set(prints)) == 4
+    corpora = [f"hf:{tmp_path / name / 'corpus'}" for name in "ab"]
+    assert addresses == [corpora[0], f"{corpora[0]}:train", corpora[1], f"{corpora[1]}:train"]
+    os.utime("corpus/train.jsonl", ns=(1, 1))
+    assert fingerprint(Source(("hf:./corpus",))) not in prints
+    with pytest.raises(FileNotFoundError, match="no such folder: /gone/corpus"):
+        fingerprint(Source(("hf:/gone/corpus:test",)))

@@ -37,6 +37,13 @@ def test_intervals_cover_the_truth_in_nearly_all_of_100_repeats(shift):
         assert min(f.w1_low for f in found) > 10
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [([5], [4, 6]), ([4, 6], [5]), ([5], [5])])
+def test_of_one_length_alone_there_is_no_interval(ours, theirs):
+    fidelity = length_fidelity(ours, theirs)
+    assert np.isnan([fidelity.w1_low, fidelity.w1_high, fidelity.ks_low, fidelity.ks_high]).all()
+    assert fidelity.w1 == (0 if ours == theirs else 1)
+
+
 def test_exact_samples_stand_at_the_floor():
     rng = np.random.default_rng(0)
     pairs = [(drawn(rng, 200), drawn(rng, 300)) for _ in range(60)]

@@ -29,7 +29,7 @@ def told(denoiser, prompt):
 )
 def test_the_mean_along_the_clock_tells_the_law_of_the_number(law):
     """Small numbers exactly; larger ones are smeared over their neighbours, so it is sums of chances that are right."""
-    found = number_law(told(lengths(law).denoiser(), Prompt.empty()), CLOCKS, most=6, rounds=8000)[0]
+    found = number_law(told(lengths(law).denoiser(), Prompt.empty()), CLOCKS, most=6, rounds=20_000)[0]
     truth = torch.tensor([law.get(n, 0.0) for n in range(7)], dtype=torch.float64)
     assert float(found.sum()) == pytest.approx(1)
     assert found[:2].tolist() == pytest.approx(truth[:2].tolist(), abs=0.01)

@@ -139,6 +139,7 @@ def evaluate(
         }  # fmt: skip
         if samples is not None:
             _refuse(of_runs, "for runs, and --samples are scored as they are")
+        shared.check_writable(json)
         score_samples(benchmark, samples, data, split, json, workers)
         return
     if samples is not None:
@@ -154,6 +155,7 @@ def evaluate(
     subgoal_counts = _numbers("7" if subgoals is None else subgoals)
     shared.announce(*folders, pretrained)
     names = _names(folders, pretrained)
+    shared.check_writable(json, page)
     loaded = {name: shared.load(folder, pretrained, device, sampler) for name, folder in names.items()}
     if benchmark is not None:
         from flexmdm.cli.benchmark import compete
@@ -178,7 +180,7 @@ def evaluate(
     from flexmdm.tasks.text import TextPipeline, report
 
     pipelines = {name: TextPipeline(task, model) for name, (task, model) in loaded.items()}
-    rows = report.evaluate(
+    report.evaluate(
         pipelines,
         counts or [64],
         num or 500,
@@ -186,10 +188,10 @@ def evaluate(
         200 if likelihoods is None else likelihoods,
         page=page,
         command=shlex.join(["flexmdm", *sys.argv[1:]]),
+        keep=lambda rows: _write(json, [{"run": names[row["model"]] or pretrained, **row} for row in rows]),
         seed=seed or 0,
         **options,
     )
-    _write(json, [{"run": names[row["model"]] or pretrained, **row} for row in rows])
 
 
 def _refuse(options: dict[str, Any], why: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from pathlib import Path
@@ -40,7 +41,7 @@ File = Annotated[
 ]
 Num = Annotated[int, typer.Option("--num", "-n", min=1, help="Answers per text.")]
 Minimum = Annotated[int, typer.Option("--min", min=0, help="Tokens per gap at least.")]
-Maximum = Annotated[int | None, typer.Option("--max", min=0, help="Tokens per gap at most. [default: any]")]
+Maximum = Annotated[int | None, typer.Option("--max", min=1, help="Tokens per gap at most. [default: any]")]
 
 
 def infill(
@@ -75,6 +76,7 @@ def infill(
     from flexmdm.tasks.text.pipeline import of_each, pieces_of
 
     pieces = of_each(texts, lambda one: pieces_of(one, gap_marker), names)
+    shared.check_writable(json)
     if code:
         if minimum or maximum is not None:
             raise ValueError("--min and --max are for runs on text: a run on code has learned how long a middle is")
@@ -112,6 +114,7 @@ def complete(
     options = shared.options(sampler, steps, temperature, top_p, confidence, window)
     run, texts, names = _texts(run, text, pretrained, file)
     shared.announce(run, pretrained)
+    shared.check_writable(json)
     task, model = shared.load(run, pretrained, device, sampler)
     if task.name == "sft":
         from flexmdm.tasks.sft import SFTPipeline
@@ -156,7 +159,7 @@ def _texts(
 
 def _lines(raw: bytes, name: str, whole: bool) -> list[str]:
     lines = []
-    for number, line in enumerate(raw.split(b"\n"), 1):
+    for number, line in enumerate(raw.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         try:
             lines.append((line if whole else line.removesuffix(b"\r")).decode())
         except UnicodeDecodeError as error:

@@ -57,6 +57,7 @@ def sample(
     shared.announce(run, pretrained)
     task, model = shared.load(run, pretrained, device, sampler)
     _check_task(task.name, through, run or pretrained)
+    shared.check_writable(json, output if task.name == "maze" else None)
     if task.name == "maze":
         from flexmdm.tasks.maze import report
 

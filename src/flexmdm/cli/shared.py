@@ -38,6 +38,25 @@ def announce(*runs: str | None) -> None:
         print("loading", *(run for run in runs if run), "...", file=sys.stderr, flush=True)
 
 
+def check_writable(*files: Path | None) -> None:
+    """Say now, before any work is done, which of the files cannot be written; makes their folders."""
+    for file in files:
+        if file is None or file.is_fifo() or file.is_char_device():  # which must be opened once only
+            continue
+        place = file.resolve()
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if place.exists():
+                place.open("ab").close()
+            else:
+                place.touch()
+                place.unlink()
+        except OSError as error:
+            raise OSError(
+                f"{file} cannot be written ({error.strerror}: {error.filename}); give another file"
+            ) from error
+
+
 def trained_on(run: str | None, pretrained: str | None = None) -> str | None:
     """The name of the task of a run, or of a model that was saved alone, without loading it; ``None`` if unknown."""
     folder = PRETRAINED / pretrained if pretrained is not None else Path(run) if run is not None else None

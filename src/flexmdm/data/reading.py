@@ -21,7 +21,7 @@ from flexmdm.data.compressed import ENDINGS, is_compressed, unpacked, without_en
 from flexmdm.data.splitting import split_paragraphs
 
 _LONGEST_CSV_FIELD = 2**31 - 1
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 _BUFFER = 1 << 20
 _BY_SCRIPT, _CONVERTED = "Dataset scripts are no longer supported", "refs/convert/parquet"
 
@@ -64,7 +64,7 @@ class Records:
 
     def inside(self, folder: Path) -> list[Path]:
         """The files of a folder and of those in it, in the order of reading; none that is hidden."""
-        return sorted(file for file in folder.rglob("*") if file.is_file() and not _is_hidden(file, folder))
+        return _inside(folder)
 
 
 @dataclass(frozen=True)
@@ -150,17 +150,44 @@ def files(source: Records) -> list[Path]:
 
 def address(source: Records) -> dict[str, Any]:
     """A source by where it is, which stays the same when its files change or are gone."""
-    absolute = [p if _dataset_name(p) is not None else str(source.place(p).resolve()) for p in source.paths]
-    return {**asdict(source), "paths": absolute}
+    paths = [in_any_folder(p) if _dataset_name(p) is not None else str(source.place(p).resolve()) for p in source.paths]
+    return {**asdict(source), "paths": paths}
+
+
+def in_any_folder(path: str) -> str:
+    """A path that means the same in any folder, ``hf:FOLDER`` too; names of datasets stay.
+
+    >>> in_any_folder("hf:someone/stories:test")
+    'hf:someone/stories:test'
+    """
+    if not path.startswith("hf:"):
+        place = Path(path).expanduser()
+        return str(place.resolve()) if place.exists() else path
+    name, colon, split = path.removeprefix("hf:").partition(":")
+    return f"hf:{Path(name).resolve()}{colon}{split}" if name and Path(name).exists() else path
 
 
 def fingerprint(source: Records) -> str:
-    """A hash that changes when the source or one of its files does; datasets go by their name."""
-    states = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files(source)]
-    datasets = [name for path in source.paths if (name := _dataset_name(path)) is not None]
+    """A hash that changes when the source or one of its files does; datasets of the hub go by their name."""
+    states = [_state(file) for file in files(source)]
+    datasets = [_dataset_state(name) for path in source.paths if (name := _dataset_name(path)) is not None]
     settings = [value for name, value in vars(source).items() if name != "paths"]
     everything = [*settings, states, datasets]
     return hashlib.sha256(json.dumps(everything).encode()).hexdigest()
+
+
+def _state(file: Path) -> tuple[str, int, int]:
+    return str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns
+
+
+def _dataset_state(name: str) -> Any:
+    """The name; of a folder also what is in it."""
+    folder = Path(name.partition(":")[0])
+    if folder.is_dir():
+        return name, [_state(file) for file in _inside(folder)]
+    if folder.is_absolute():  # no name of the hub
+        raise FileNotFoundError(f"no such folder: {folder}")
+    return name
 
 
 # Which files ----------------------------------------------------------------------------------------------------------
@@ -194,6 +221,10 @@ def _files(path: str, source: Records) -> list[Path]:
             f"there is nothing to read in the folder {path}: it has {names or 'no files'}; {_known_endings(source)}"
         )
     return readable
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.is_file() and not _is_hidden(file, folder))
 
 
 def _is_hidden(file: Path, folder: Path) -> bool:
@@ -275,7 +306,7 @@ class RecordFile:
             self.bad(
                 f"{where}: the {what} is {reprlib.repr(value)}, which is no string; leave it out or put it in quotes"
             )
-        elif _SURROGATE.search(value):
+        elif SURROGATE.search(value):
             self.bad(
                 f"{where}: the {what} has half a surrogate pair (\\ud800 to \\udfff), which is no character; remove it"
             )
@@ -396,9 +427,15 @@ def _read_jsonl(file: RecordFile, handle: BinaryIO) -> Iterator[Any]:
 def _read_csv(file: RecordFile, handle: BinaryIO) -> Iterator[Any]:
     csv.field_size_limit(_LONGEST_CSV_FIELD)
     places: list[int] = []
+    width = 0
     for number, row in _csv_rows(file, handle):
         if not places:
-            places = [row.index(name) for name in file.header(row)]
+            places, width = [row.index(name) for name in file.header(row)], len(row)
+        elif any(cell.strip() for cell in row[width:]):  # empty ones come of commas at the end
+            file.bad(
+                f"line {number}: the row has {len(row)} columns, the header {width}; put a text with commas, or what "
+                "else separates the columns, in quotes"
+            )
         elif max(places) < len(row):
             yield from file.of_cells([row[place] for place in places], f"line {number}")
         else:
@@ -475,6 +512,8 @@ def _read_parquet(file: RecordFile, handle: BinaryIO) -> Iterator[Any]:
 def _read_fasta(file: RecordFile, handle: BinaryIO) -> Iterator[str]:
     parts: list[str] | None = None
     for line in map(str.strip, file.lines(handle)):
+        if line.startswith(";"):  # a comment
+            continue
         if line.startswith(">"):
             if parts is not None:
                 yield "".join(parts)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flexmdm.data.reading import SURROGATE
 from flexmdm.data.splitting import Delimiter
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 _CLOSING = "\"'”’»)]}」』）"
 _SMALL_ALPHABET, _SHORT_TEXT = 128, 64
 _NAMED = 10  # characters in an error
+_AROUND = 20  # characters of a text before and behind what is wrong in it
 _ASKED = 10  # seconds for the hub to answer
 
 
@@ -229,7 +231,13 @@ class TextTokenizer:
         return set().union(*pieces) - {" ", "▁", _LETTERS[ord(" ")]}
 
     def refuse_unknown(self, texts: Iterable[str]) -> None:
-        """Raise `UnknownCharacters` if some of the texts would be lost in tokens of a pretrained tokenizer."""
+        """Raise `UnknownCharacters` if some of the texts would be lost in tokens of a pretrained tokenizer.
+
+        Texts with bytes that are no UTF-8, or with half a surrogate pair, are refused whatever the tokenizer.
+        """
+        texts = list(texts)
+        for text in texts:
+            _refuse_surrogates(text)
         found = self.unknown_words({word for text in texts for word in words_of(text)})
         if found:
             raise UnknownCharacters(
@@ -404,6 +412,23 @@ def not_known(characters: Sequence[str]) -> str:
     more = ", ..." if len(characters) > _NAMED else ""
     what = "character(s)" if all(len(one) == 1 for one in characters) else "character(s) or word(s)"
     return f"{len(characters)} {what} that the tokenizer does not know: {shown}{more}"
+
+
+def _refuse_surrogates(text: str) -> None:
+    r"""Raise an error if Python read bytes that are no UTF-8, such as of the command line, or half a surrogate pair.
+
+    >>> _refuse_surrogates("caf\udce9 au lait")
+    Traceback (most recent call last):
+    ValueError: 'caf\udce9 au lait' has the byte 0xe9, which is not UTF-8; write the text in UTF-8
+    """
+    found = SURROGATE.search(text)
+    if found is None:
+        return
+    place, code = found.start(), ord(found.group())
+    what = "half a surrogate pair, which is no character; take it out"
+    if 0xDC80 <= code <= 0xDCFF:
+        what = f"the byte 0x{code - 0xDC00:02x}, which is not UTF-8; write the text in UTF-8"
+    raise ValueError(f"{text[max(place - _AROUND, 0) : place + _AROUND]!r} has {what}")
 
 
 def words_of(text: str) -> list[str]:

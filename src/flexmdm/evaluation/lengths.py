@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,13 +13,14 @@ from torch import Tensor
 from flexmdm.evaluation.distances import kolmogorov_smirnov, wasserstein
 
 Lengths = Sequence[int] | np.ndarray | Tensor
+ENOUGH = 40  # lengths for intervals that are wide enough
 _BINS = 48  # of a figure, at most
 _BEYOND = 0.01  # share of the longest sequences that a figure may leave out, so that the rest can be seen
 
 
 @dataclass(frozen=True)
 class LengthFidelity:
-    """Distances between the lengths of generated and of held-out sequences, with 95% intervals.
+    """Distances between the lengths of generated and of held-out sequences, with 95% intervals (see `length_fidelity`).
 
     Attributes:
         w1, w1_low, w1_high: Wasserstein-1 distance, in tokens.
@@ -46,7 +48,9 @@ def length_fidelity(generated: Lengths, held_out: Lengths, seed: int = 0, resamp
     functions of the two samples and P*, Q* those of a resample, the 95% quantile c of ||(P* - Q*) - (P - Q)|| estimates
     how large the error of P - Q is, and by the triangle inequality its distance is off by no more than that:
     [||P - Q|| - c, ||P - Q|| + c], cut off at 0. The norm is the sum over the lengths for W1 and their maximum for KS.
-    It covers the truth in at least 95% of cases, also where that is 0.
+    It covers the truth in about 95% of cases or more, also where that is 0, if both samples have at least 40 lengths.
+    With fewer it is too narrow: in simulations it covers a truth of 0 in 89% of cases for 20 lengths, 85% for 10 and
+    35% for 2. Of one length alone nobody knows how lengths vary: then its ends are NaN.
 
     Args:
         generated, held_out: the lengths.
@@ -68,6 +72,8 @@ def length_fidelity(generated: Lengths, held_out: Lengths, seed: int = 0, resamp
     difference = _resampled(p, len(ours), resamples, rng) - _resampled(q, len(theirs), resamples, rng)  # [R, K]
     error = np.abs(difference - np.cumsum(p - q))
     w1_error, ks_error = float(np.quantile(error.sum(1), 0.95)), float(np.quantile(error.max(1), 0.95))
+    if min(len(ours), len(theirs)) == 1:
+        w1_error = ks_error = math.nan  # and so are the ends: max and min below keep a NaN that comes first
     laws = torch.from_numpy(p), torch.from_numpy(q)
     w1, ks = wasserstein(*laws), kolmogorov_smirnov(*laws)
     return LengthFidelity(

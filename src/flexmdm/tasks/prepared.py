@@ -16,6 +16,7 @@ from torch import Tensor
 
 from flexmdm.canvas import Role, Template
 from flexmdm.data import Preparation, Prepared, TextTokenizer, TokenStore, prepare
+from flexmdm.data.reading import in_any_folder
 from flexmdm.sequences import Ragged
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -32,7 +33,8 @@ class PreparedTask:
         tokenizer, vocabulary, max_length, held_out: of the `Preparation`.
         held_out_data: files to hold out instead of a share of the data.
         data_seed: of the split and of what is random in the examples.
-        contents: tells the data that the run began with from others (filled in by `settled`).
+        contents: tells the data that the run began with, every held-out sequence too, from others (filled in by
+            `settled`).
         longest: tokens of the longest sequence, to which MDM pads (filled in by `settled`).
         folder: where the tokenizer is, for a task that has been trained already.
     """
@@ -81,15 +83,16 @@ class PreparedTask:
             if self.contents is None:
                 raise
             raise ValueError(f"the data of this run cannot be used any more: {error}") from error
+        train, held_out = _digest(prepared.train), _digest_of_all(prepared.validation)
         learned = prepared.tokenizer.kind == "bpe" and self.tokenizer in ("auto", "bpe")  # and not that of another run
         task = replace(
             self,
             tokenizer=self.tokenizer if self.tokenizer != "auto" else prepared.tokenizer.kind,
             vocabulary=prepared.tokenizer.size if learned else None,
-            contents=_digest(prepared.train),
+            contents=train if self.contents == train else f"{train}-{held_out}",  # as an earlier version kept it
             longest=max(int(side.lengths.max()) for side in (prepared.train, prepared.validation)),
-            data=tuple(map(_absolute, self.data)),
-            held_out_data=tuple(map(_absolute, self.held_out_data)),
+            data=tuple(map(in_any_folder, self.data)),
+            held_out_data=tuple(map(in_any_folder, self.held_out_data)),
         )
         object.__setattr__(task, "prepared", prepared)  # fills the cache of the property
         return task
@@ -102,13 +105,13 @@ class PreparedTask:
 
     @cached_property
     def prepared(self) -> Prepared:
-        prepared = self.settled().prepared
-        if self.contents not in (None, _digest(prepared.train)):
+        settled = self.settled()
+        if self.contents not in (None, settled.contents):
             raise ValueError(
                 f"{', '.join(self.data)}: the data is not what this run was trained on, so that nobody knows what was "
                 "held out; put the file back as it was, or train anew"
             )
-        return prepared
+        return settled.prepared
 
     @cached_property
     def compared_on(self) -> str:
@@ -172,17 +175,20 @@ class PreparedTask:
         return cls(**values, folder=folder)
 
 
-def _absolute(path: str) -> str:
-    """A path that means the same in any folder; names of data sets stay."""
-    return str(Path(path).expanduser().resolve()) if Path(path).expanduser().exists() else path
-
-
 def _digest(store: TokenStore) -> str:
     """Of how many sequences there are, and of the first and the last of them: enough to notice other data."""
     ends = torch.cat([torch.arange(min(1000, len(store))), torch.arange(max(len(store) - 1000, 0), len(store))])
     some = store.take(ends)
     digest = hashlib.sha256(f"{len(store)} {int(store.lengths.sum())}".encode())
     digest.update(some.values.numpy().tobytes() + some.lengths.numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _digest_of_all(store: TokenStore) -> str:
+    """Of every sequence: what is held out must be just what was, or some of it was trained on."""
+    digest = hashlib.sha256(store.lengths.numpy().tobytes())
+    for part in torch.arange(len(store)).split(10_000):
+        digest.update(store.take(part).values.numpy().tobytes())
     return digest.hexdigest()[:16]
 
 

@@ -58,6 +58,15 @@ def test_two_gaps_side_by_side_are_refused(make_pipeline):
         make_pipeline().infill("The ______ sat")
 
 
+def test_a_gap_may_be_drawn_longer_than_the_marker():
+    for gap in ("___", "____", "_____"):
+        assert pieces_of(f"The {gap} sat on the {gap}") == ["The ", " sat on the ", ""]
+    assert pieces_of("The __ cat ___") == ["The __ cat ", ""]
+    assert pieces_of("a****b", "***") == ["a", "b"]
+    assert pieces_of("<GAP>>", "<GAP>") == ["", ">"]
+    assert "" in pieces_of("The _______ sat")[1:-1] and pieces_of("a__b", "_") == ["a", "", "b"]  # are refused
+
+
 def test_a_smaller_max_length_is_kept_and_a_larger_one_cut(make_pipeline):
     pipeline = make_pipeline()
     assert max(map(len, pipeline.sample(20, steps=4, max_length=2))) <= 2
@@ -182,6 +191,16 @@ def test_a_bad_request_does_not_wait_for_heavy_libraries():
 def test_unknown_characters_are_named(make_pipeline):
     with pytest.raises(ValueError, match="§"):
         make_pipeline().infill("§ ___")
+
+
+@pytest.mark.parametrize("tokenizer", ["characters", "bytes", "bpe"])
+def test_bytes_that_are_no_utf_8_are_refused(make_pipeline, tokenizer):
+    pipeline = make_pipeline(tokenizer)
+    for ask in (pipeline.infill, pipeline.complete):
+        with pytest.raises(ValueError, match=r"^'The caf\\udce9 ' has the byte 0xe9, which is not UTF-8; write the"):
+            ask("The caf\udce9 ___" if ask == pipeline.infill else "The caf\udce9 ")
+    with pytest.raises(ValueError, match="text 2: .* has half a surrogate pair, which is no character; take it out"):
+        pipeline.complete(["The", "cat \ud83d"])
 
 
 @pytest.mark.parametrize("kind", ["word pieces", "unigram"])

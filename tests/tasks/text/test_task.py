@@ -41,3 +41,35 @@ def test_runs_with_other_held_out_data_are_told_apart(tmp_path, monkeypatch):
         for model, name in (("flexmdm", "one.txt"), ("mdm", "one.txt"), ("mdm", "other.txt"))
     ]
     assert tasks[0].compared_on == tasks[1].compared_on != tasks[2].compared_on
+
+
+def test_data_in_another_order_is_noticed_by_what_is_held_out(tmp_path, monkeypatch):
+    """The first and the last lines stay; in the middle, lines of the same length change places."""
+    monkeypatch.setenv("FLEXMDM_CACHE", str(tmp_path / "cache"))
+    file, lines = tmp_path / "lines.txt", [f"{number:05}" for number in range(4000)]
+    file.write_text("\n".join(lines))
+    stored = TextTask((str(file),), tokenizer="bytes").settled().to_dict()
+    of_earlier_version = {**stored, "contents": stored["contents"].partition("-")[0]}
+    for contents in (stored, of_earlier_version):
+        assert TextTask.from_dict(contents).settled().to_dict() == contents
+        assert len(TextTask.from_dict(contents).validation) > 100
+    file.write_text("\n".join([*lines[:1500], *reversed(lines[1500:2500]), *lines[2500:]]))
+    with pytest.raises(ValueError, match="the data is not what this run was trained on"):
+        assert TextTask.from_dict(stored).validation
+    assert len(TextTask.from_dict(of_earlier_version).validation) > 100  # knows no better
+
+
+def test_datasets_in_folders_of_the_same_name_are_told_apart(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLEXMDM_CACHE", str(tmp_path / "cache"))
+    tasks = []
+    for letter in "ab":
+        folder = tmp_path / letter / "corpus"
+        folder.mkdir(parents=True)
+        (folder / "train.jsonl").write_text(f'{{"text": "{letter}"}}\n' * 40)
+        monkeypatch.chdir(folder.parent)
+        tasks.append(TextTask(("hf:./corpus",), tokenizer="bytes").settled())
+    monkeypatch.chdir(tmp_path)
+    for letter, task in zip("ab", tasks, strict=True):
+        again = TextTask.from_dict(task.to_dict())
+        assert again.data == (f"hf:{tmp_path / letter / 'corpus'}",)
+        assert again.text.decode(again.prepared.train.take(torch.tensor([0])).tolist()[0]) == letter

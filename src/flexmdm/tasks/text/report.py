@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.evaluation.intervals import by_name
+from flexmdm.evaluation.lengths import ENOUGH
 from flexmdm.tasks.generating import progress_bar
 from flexmdm.tasks.prepared import PreparedTask
 from flexmdm.tasks.text.pipeline import Filled, TextPipeline
@@ -113,6 +114,7 @@ def evaluate(
     page: Path | None = None,
     command: str = "",
     console: Console | None = None,
+    keep: Callable[[list[dict[str, Any]]], object] | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
     """Judge runs that were trained on the same data, print the table, write the page, and return the figures.
@@ -128,6 +130,7 @@ def evaluate(
         page: a file to write.
         command: what the page says it was made by.
         console: where the table goes.
+        keep: called with the figures before the page is written, so that they are there whatever becomes of it.
         options: of `flexmdm.generate`.
     """
     from flexmdm.evaluation import textreport
@@ -147,7 +150,7 @@ def evaluate(
     for name, pipeline in runs.items():
         scores += [measure(name, pipeline, judge, num, count, **options) for count in steps]
     table = textreport.table_of(scores, f"{num:,} samples each, against {len(judge.texts):,} held-out sequences")
-    table.caption = f"{table.caption}{_truncated(scores)}"
+    table.caption = f"{table.caption}{_truncated(scores)}{_few(min(num, len(judge.texts)))}"
     console.print(table)
     _say_openings(scores, console)
     if judge.lm is not None and all(math.isnan(score.generative_perplexity.value) for score in scores):
@@ -167,6 +170,8 @@ def evaluate(
         bits = bits_of.get(score.model, {"num": 0})
         figures = {**bits, "likelihood_num": bits["num"], **score.to_dict(), "xz_bits_per_character": xz}
         rows.append(by_name(figures))
+    if keep is not None:
+        keep(rows)
     if page is not None:
         page.parent.mkdir(parents=True, exist_ok=True)
         lengths = [len(tokens) for tokens in judge.tokens]
@@ -194,6 +199,12 @@ def _truncated(scores: Sequence[TextScore]) -> str:
     """For the note of the table: how many texts were too long for the reference model."""
     cut = sum(score.truncated for score in scores)
     return f"; {cut:,} texts were cut to the reference model's window" if cut else ""
+
+
+def _few(num: int) -> str:
+    """For the note of the table: if there are too few lengths for their intervals."""
+    few = f"; the intervals of W1 and KS are too narrow, as they need {ENOUGH} samples and as many held-out sequences"
+    return few if num < ENOUGH else ""
 
 
 def _say_openings(scores: Sequence[TextScore], console: Console) -> None:
