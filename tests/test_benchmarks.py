@@ -240,6 +240,22 @@ def test_texts_are_judged_row_by_row_and_not_twice(smiles, tmp_path, monkeypatch
         run(text, monkeypatch, tmp_path / "later", "--name", "small", "--num", 3, "--reference", "none")
 
 
+def test_a_file_is_prepared_twice_with_the_same_cache(tmp_path, monkeypatch):
+    preparation = benchmark("preparation", tmp_path / "results")
+    preparation.write_text(tmp_path / "made.txt", 1)
+    lines = (tmp_path / "made.txt").read_text().splitlines()
+    assert 1e6 <= (tmp_path / "made.txt").stat().st_size < 3e6 and {len(line.split()) for line in lines} == {
+        *range(5, 61)
+    }
+    asked = []
+    monkeypatch.setattr(preparation, "measured", lambda command, cache: asked.append((command[1:3], cache)) or (1, 0.5))
+    run(preparation, monkeypatch, "--file", tmp_path / "made.txt", "--vocab-size", 300)
+    assert asked[0] == asked[1] and asked[0][0] == ["train", str(tmp_path / "made.txt")]
+    stored = json.loads((tmp_path / "results/preparation.json").read_text())
+    assert len(stored["rows"]) == 2 and stored["command"].endswith("--file FILE --vocab-size 300")
+    assert len(columns((tmp_path / "results/preparation.md").read_text())) == 1
+
+
 # Gaps in programs -----------------------------------------------------------------------------------------------------
 
 
