@@ -912,7 +912,7 @@ def test_things_of_the_wrong_kind_are_refused():
 
 
 def test_an_unknown_sampler_is_refused_with_the_known_ones():
-    refuses("unknown sampler 'magic'.*tau, adaptive, spaced, low_confidence", sampler="magic")
+    refuses("unknown sampler 'magic'.*tau, adaptive, spaced, likeliest, low_confidence", sampler="magic")
 
 
 @pytest.mark.parametrize("sampler", ["adaptive", "spaced"])
