@@ -197,7 +197,8 @@ def test_the_help_of_eval_has_the_defaults_of_a_benchmark():
 
 @pytest.mark.parametrize("command", ["sample", "infill", "complete", "eval"])
 def test_the_help_says_that_a_step_is_no_evaluation(command):
-    assert "A step of spaced may take several evaluations of the network." in help_of(command)
+    said = "A step of spaced may take several evaluations of the network, and likeliest one more for every token."
+    assert said in help_of(command)
 
 
 def test_the_command_line_knows_all_samplers_and_the_tasks_of_all_options():

@@ -14,7 +14,7 @@ Pretrained = Annotated[str | None, typer.Option(help="Weights that come with fle
 SAMPLERS = "tau, adaptive, spaced, likeliest, or (MDM only) low_confidence."
 _SAMPLERS = ("tau", "adaptive", "spaced", "likeliest", "low_confidence")  # a test knows that there are no others
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
-STEP = "A step of spaced may take several evaluations of the network."
+STEP = "A step of spaced may take several evaluations of the network, and likeliest one more for every token."
 DEFAULT_SAMPLER = "FlexMDM: spaced; MDM: tau on text, low_confidence on mazes"
 Sampler = Annotated[str | None, typer.Option(help=f"{SAMPLERS} [default: {DEFAULT_SAMPLER}]")]
 Steps = Annotated[int | None, typer.Option(min=1, help=f"Steps of the sampler. {STEP} [default: 64]")]
