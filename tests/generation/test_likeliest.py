@@ -85,6 +85,9 @@ def test_a_sequence_is_the_same_alone_and_in_a_batch():
     for number, prompt in enumerate(prompts):
         alone = generate(source.denoiser(), prompts=[prompt], sampler="likeliest", first_sequence=number)
         assert (alone.sequences[0], alone.evaluations[0]) == (together.sequences[number], together.evaluations[number])
+    later = torch.tensor([0.0, 0.5, 0.0, 0.9])  # some are inserted while others are still asked about
+    out = generate(source.denoiser(), prompts=[Prompt.empty()] * 4, alpha=later, sampler="likeliest")
+    assert all(sequence in ([0], [1, 0], [1, 1, 1, 0]) for sequence in out.sequences)
     parts = generate(source.denoiser(), prompts=prompts, sampler="likeliest", batch_size=1)
     assert parts.sequences == together.sequences
 

@@ -76,7 +76,9 @@ class LikeliestSampler:
         if canvas.memory is None:
             told = missing.new_zeros(len(canvas), self.grid.steps, missing.shape[1])
         else:
-            told = canvas.memory.view(len(canvas), self.grid.steps, -1).clone()
+            told = canvas.memory.view(len(canvas), self.grid.steps, -1)
+            wider = max(missing.shape[1] - told.shape[2], 0)  # others in the batch may have grown
+            told = torch.nn.functional.pad(told, (0, wider)).clone()
         told[torch.arange(len(canvas), device=told.device), number, : missing.shape[1]] = missing
         return told
 
@@ -85,6 +87,8 @@ class LikeliestSampler:
         gaps = canvas.open_gaps
         counts = torch.zeros_like(gaps.values, dtype=torch.int64)
         chosen = gaps.values & now[gaps.rows]
+        if not bool(chosen.any()):
+            return counts
         law = number_law(told[gaps.rows[chosen], :, gaps.columns[chosen]], clocks, self.most)
         if canvas.limits is not None:
             space, room = canvas.spaces(canvas.limits)
