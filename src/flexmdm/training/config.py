@@ -13,6 +13,14 @@ from flexmdm.interpolants import FlexMDMInterpolant
 RUN_FILE = "run.json"
 
 
+_NETWORK_CHOICES = {
+    "insertion_head": ("count", "gap"),
+    "clock": ("logarithms", "waves"),
+    "architecture": ("dit", "llada"),
+    "base_dtype": ("float32", "bfloat16", "4-bit"),
+}
+
+
 @dataclass(frozen=True)
 class Network:
     """The network: a new one of some size, or a pretrained one.
@@ -20,6 +28,9 @@ class Network:
     Attributes:
         hidden, layers, heads, condition, dropout: size of a new one. The paper's maze model is 256 wide with 8 layers,
             its text model 768 wide with 12.
+        insertion_head: ``count`` for a head that counts what is missing in a region and then places it, ``gap`` for one
+            that looks at each gap on its own.
+        clock: features of alpha for a new DiT: ``logarithms``, or ``waves``.
         neighbours: whether two heads of a new DiT look at the tokens left and right from the start; it learns text
             sooner that way. The paper does not say; false starts them like all others.
         architecture: of a new one: ``dit``, or ``llada`` for a body in the shape of LLaDA (which has no condition).
@@ -37,6 +48,8 @@ class Network:
     heads: int = 8
     condition: int = 128
     dropout: float = 0.1
+    insertion_head: Literal["count", "gap"] = "gap"
+    clock: Literal["logarithms", "waves"] = "waves"
     neighbours: bool = True
     architecture: Literal["dit", "llada"] = "dit"
     base: str | None = None
@@ -48,10 +61,9 @@ class Network:
     lora_dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.architecture not in ("dit", "llada"):
-            raise ValueError(f"network.architecture must be dit or llada, got {self.architecture!r}")
-        if self.base_dtype not in ("float32", "bfloat16", "4-bit"):
-            raise ValueError(f"network.base_dtype must be float32, bfloat16 or 4-bit, got {self.base_dtype!r}")
+        for name, allowed in _NETWORK_CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"network.{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         if self.base_dtype == "4-bit" and not self.lora_rank:
             raise ValueError("weights in 4 bits cannot be trained, only adapters on them: give a rank (--lora-rank)")
         if (self.lora_rank or 0) < 0:

@@ -48,6 +48,7 @@ def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
     common: dict[str, Any] = {
         "insertions": inserts,
         "expected_gap": _expected_gap(task, interpolant) if inserts else 1.0,
+        "regions": _regions(task) if inserts and config.network.insertion_head == "count" else None,
         "interpolant": config.interpolant,
         "task": config.task,
     }
@@ -71,6 +72,7 @@ def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
             condition_size=network.condition,
             dropout=network.dropout,
             neighbours=network.neighbours,
+            clock=network.clock,
             **common,
         )
     )
@@ -124,6 +126,18 @@ def _expected_gap(task: Any, interpolant: FlexMDMInterpolant) -> float:
     sample = interpolant.sample(x1, half, template, mask_id=task.vocab_size)
     missing = sample.gaps.values[sample.canvas.open_gaps.values]
     return max(2 * float(missing.double().mean()), 0.1) if len(missing) else 1.0
+
+
+def _regions(task: Any) -> tuple[float, float]:
+    """Return the mean and variance of the number of free tokens in an open gap of the task's templates."""
+    count = min(len(task.train), 4096)
+    _, template = task.train.take(torch.arange(count), torch.arange(count))
+    sizes = torch.zeros(len(template.open_gaps.values), dtype=torch.float64)
+    sizes.index_add_(0, template.token_gaps[~template.given], torch.ones(int((~template.given).sum())).double())
+    sizes = sizes[template.open_gaps.values]
+    if len(sizes) < 2:
+        return 1.0, 1.0
+    return max(float(sizes.mean()), 0.1), max(float(sizes.var()), 0.1)
 
 
 def train(
