@@ -459,7 +459,7 @@ def test_compiled_blocks_compute_the_same(randomised):
 
 def test_the_network_needs_nothing_of_hugging_face():
     code = """
-import sys, flexmdm, flexmdm.backbones.dit, flexmdm.backbones.denoiser, flexmdm.generation, flexmdm.objective
+import sys, flexmdm, flexmdm.backbones.dit, flexmdm.denoiser, flexmdm.generation, flexmdm.objective
 print(sorted({"transformers", "accelerate", "peft", "datasets", "tokenizers", "huggingface_hub"} & set(sys.modules)))
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,6 +7,7 @@ a canvas: row 0 (the start) stands left of gap 0, and row i (entry i - 1) stands
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import MethodType
 
 import torch
@@ -58,7 +59,7 @@ class LogClock(nn.Module):
         coordinates = torch.stack([alpha, *edges], 1)  # [B, 3], each within an interval of length 1
         angle = math.pi * (coordinates[:, :, None] * torch.tensor(_OCTAVES, device=alpha.device)).flatten(1)
         features = torch.cat([coordinates, angle.cos(), angle.sin()], 1)
-        return self.mlp(features.to(self.mlp[0].weight.dtype))
+        return self.mlp(features.to(next(self.mlp.parameters()).dtype))
 
 
 class Block(nn.Module):
@@ -146,7 +147,7 @@ class DiT(nn.Module):
         insertions: bool = True,
         expected_gap: float = 1.0,
         neighbours: bool = False,
-        regions: tuple[float, float] | None = None,
+        regions: Sequence[float] | None = None,
         clock: str = "waves",
     ) -> None:
         super().__init__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -73,7 +74,7 @@ class GapHead(nn.Module):
 
     def forward(self, features: Tensor, alpha: Tensor, regions: Regions) -> Tensor:
         """Map ``[G, features]`` and the clocks ``[B]`` to g ``[G]``."""
-        level, slope = self.mlp(features.to(self.mlp[0].weight.dtype)).float().unbind(1)
+        level, slope = self.mlp(features.to(next(self.mlp.parameters()).dtype)).float().unbind(1)
         rest = _log_rest(alpha)[regions.sequence][regions.of_gap]
         return F.softplus(self.start + level + F.softplus(slope) * rest)
 
@@ -115,7 +116,7 @@ class CountHead(nn.Module):
 
     def forward(self, features: Tensor, alpha: Tensor, regions: Regions) -> Tensor:
         """Map ``[G, features]`` and the clocks ``[B]`` to g ``[G]``."""
-        features = features.to(self.place[0].weight.dtype)
+        features = features.to(next(self.place.parameters()).dtype)
         log_share = _log_softmax(self.place(features).squeeze(1).float(), regions)  # [G]
         return (log_share + self._log_count(features, alpha, regions)[regions.of_gap]).exp()
 
@@ -141,10 +142,13 @@ class CountHead(nn.Module):
 
 
 def insertion_head(
-    features: int, inner: int, expected_gap: float, regions: tuple[float, float] | None
+    features: int, inner: int, expected_gap: float, regions: Sequence[float] | None
 ) -> GapHead | CountHead:
     """Return a head that counts if the mean and variance of the free tokens of a region are known, else one per gap."""
-    return GapHead(features, inner, expected_gap) if regions is None else CountHead(features, inner, *regions)
+    if regions is None:
+        return GapHead(features, inner, expected_gap)
+    mean, variance = regions
+    return CountHead(features, inner, mean, variance)
 
 
 def _mlp(features: int, inner: int, outputs: int) -> nn.Sequential:

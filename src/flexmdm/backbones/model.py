@@ -12,8 +12,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
-from flexmdm.backbones.denoiser import NetworkDenoiser
 from flexmdm.backbones.dit import DiT
+from flexmdm.backbones.network import NetworkDenoiser
 from flexmdm.generation import Generation, generate
 from flexmdm.interpolants import FlexMDMInterpolant
 

@@ -58,7 +58,7 @@ class Retrofit(nn.Module):
         groups: int = 4,
         expected_gap: float = 1.0,
         shifted: bool = False,
-        regions: tuple[float, float] | None = None,
+        regions: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
         self.embedding, self.blocks, self.norm = parts.embedding, parts.blocks, parts.norm

@@ -21,14 +21,16 @@ from transformers import TrainerCallback
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
 from flexmdm.data.tokenizers import tokenizer_of
 from flexmdm.interpolants import FlexMDMInterpolant
+from flexmdm.runs.config import RUN_FILE, RunConfig
 from flexmdm.tasks import task_of
+from flexmdm.tasks.loading import load
 from flexmdm.tasks.prepared import PreparedTask
 from flexmdm.training.checkpoints import checkpoints, latest, step_of, was_finished
 from flexmdm.training.collation import Collator
-from flexmdm.training.config import RUN_FILE, Network, Recipe, RunConfig
-from flexmdm.training.loading import WEIGHTS_FILE, load, quiet_transformers
+from flexmdm.training.models import WEIGHTS_FILE, quiet_transformers
 from flexmdm.training.optimizers import make_optimizer
 from flexmdm.training.progress import LOG_FILE, FileLog, Interruption, LiveProgress, TimeLimit, draw_curves, read_log
+from flexmdm.training.recipe import Network, Recipe
 from flexmdm.training.sharding import lose_patience
 from flexmdm.training.trainer import DECAYING, FlexMDMTrainer, runs_on_cpu
 
