@@ -29,8 +29,11 @@ from flexmdm.evaluation.intervals import Interval, share
 from flexmdm.evaluation.ngrams import NgramFiller
 from flexmdm.evaluation.spans import SpanScores, span_differences, span_scores
 from flexmdm.sweeps.humaneval import score_with_bar
-from flexmdm.tasks.code import CodePipeline, CodeTask, Cutting, Problem, Sample, read_problems
-from flexmdm.tasks.generating import progress_bar
+from flexmdm.tasks.code.cutting import Cutting
+from flexmdm.tasks.code.pipeline import CodePipeline
+from flexmdm.tasks.code.problems import Problem, Sample, read_problems
+from flexmdm.tasks.code.task import CodeTask
+from flexmdm.tasks.pipeline import progress_bar
 from flexmdm.training.progress import LOG_FILE
 
 RESULTS = Path(__file__).parent / "results"

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from flexmdm.runs.config import RunConfig
 from flexmdm.runs.train import train
-from flexmdm.tasks import task_of
+from flexmdm.tasks.registry import task_of
 from flexmdm.training.progress import read_log
 from flexmdm.training.recipe import Network, Recipe
 

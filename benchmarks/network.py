@@ -35,7 +35,7 @@ from torch import Tensor
 from flexmdm import FlexMDMInterpolant, InterpolantSample, Ragged
 from flexmdm.backbones.attention import Layout
 from flexmdm.backbones.dit import DiT, gap_features
-from flexmdm.tasks.maze import MazeTask
+from flexmdm.tasks.maze.task import MazeTask
 from flexmdm.training.collation import Collator
 
 EXAMPLES = """examples:

@@ -24,7 +24,7 @@ from flexmdm.evaluation.charts import COLOURS, MARKERS
 from flexmdm.evaluation.fluency import ReferenceLM
 from flexmdm.evaluation.lengths import length_floor
 from flexmdm.sweeps.text import Judge, held_out_bits, measure
-from flexmdm.tasks.text import TextPipeline
+from flexmdm.tasks.text.pipeline import TextPipeline
 from flexmdm.training.progress import LOG_FILE, draw_curves, read_log, training_of
 
 EXAMPLES = """examples:

@@ -21,9 +21,9 @@ import matplotlib.pyplot as plt
 
 from flexmdm.evaluation.lengths import length_fidelity, length_floor
 from flexmdm.runs.config import RunConfig
-from flexmdm.tasks import task_of
 from flexmdm.tasks.likelihoods import bits
-from flexmdm.tasks.text import TextPipeline
+from flexmdm.tasks.registry import task_of
+from flexmdm.tasks.text.pipeline import TextPipeline
 from flexmdm.training.models import averaged, quiet_transformers
 from flexmdm.training.progress import LOG_FILE, read_log
 

@@ -19,7 +19,7 @@ def tiny():
     """A configuration with some of its recipe (or its dropout, or its task) changed."""
 
     from flexmdm.runs.config import RunConfig
-    from flexmdm.tasks.maze import MazeTask
+    from flexmdm.tasks.maze.task import MazeTask
     from flexmdm.training.models import quiet_transformers
     from flexmdm.training.recipe import Network, Recipe
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
         SineSchedule,
     )
     from flexmdm.sequences import Ragged
-    from flexmdm.tasks.code import CodePipeline
-    from flexmdm.tasks.sft import SFTPipeline
-    from flexmdm.tasks.text import TextPipeline
+    from flexmdm.tasks.code.pipeline import CodePipeline
+    from flexmdm.tasks.sft.pipeline import SFTPipeline
+    from flexmdm.tasks.text.pipeline import TextPipeline
 
 _HOME = {
     "alignment": ["Alignment", "align"],
@@ -46,9 +46,9 @@ _HOME = {
         "SineSchedule",
     ],
     "sequences": ["Ragged"],
-    "tasks.code": ["CodePipeline"],
-    "tasks.sft": ["SFTPipeline"],
-    "tasks.text": ["TextPipeline"],
+    "tasks.code.pipeline": ["CodePipeline"],
+    "tasks.sft.pipeline": ["SFTPipeline"],
+    "tasks.text.pipeline": ["TextPipeline"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

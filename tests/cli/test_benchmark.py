@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from flexmdm.cli.benchmark import benchmark
-from flexmdm.tasks.sft import SFTPipeline
+from flexmdm.tasks.sft.pipeline import SFTPipeline
 
 PROBLEM = {
     "task_id": "test/0",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flexmdm.tasks.code import CodePipeline
+from flexmdm.tasks.code.pipeline import CodePipeline
 
 TINY = [
     "--task", "code", "--hidden", "16", "--layers", "1", "--heads", "2", "--batch-size", "8", "--max-length", "64",

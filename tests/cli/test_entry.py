@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from flexmdm.cli import entry, main, shared, train
 from flexmdm.generation.generate import SAMPLERS
-from flexmdm.tasks.code import CodeTask
-from flexmdm.tasks.maze import MazeTask
-from flexmdm.tasks.sft import SFTTask
-from flexmdm.tasks.text import TextTask
+from flexmdm.tasks.code.task import CodeTask
+from flexmdm.tasks.maze.task import MazeTask
+from flexmdm.tasks.sft.task import SFTTask
+from flexmdm.tasks.text.task import TextTask
 
 runner = CliRunner()
 

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from flexmdm.cli.evaluate import _how_to_measure
-from flexmdm.tasks.sft import SFTPipeline, report
+from flexmdm.tasks.sft import report
+from flexmdm.tasks.sft.pipeline import SFTPipeline
 
 TINY = [
     "--task", "sft", "--hidden", "16", "--layers", "1", "--heads", "2", "--batch-size", "8", "--max-length", "16",

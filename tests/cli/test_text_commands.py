@@ -13,8 +13,8 @@ from flexmdm.cli import entry
 from flexmdm.cli.shared import check_writable
 from flexmdm.evaluation.fluency import Perplexity
 from flexmdm.evaluation.intervals import Interval
+from flexmdm.tasks.pipeline import Answer
 from flexmdm.tasks.text import evaluation, report
-from flexmdm.tasks.text.pipeline import Filled
 
 runner = CliRunner()
 TINY = [
@@ -124,7 +124,7 @@ def test_one_result_of_eval_is_an_object(run, command, tmp_path):
 
 def test_an_empty_sample_is_seen_on_a_terminal_alone(run, tmp_path):
     pipeline = TextPipeline.from_pretrained(run)
-    empty = Filled("", ("",), (), 1, False, Prompt.empty())
+    empty = Answer("", ("",), (), 1, False, Prompt.empty())
     for terminal in (True, False):
         console, file = Console(file=io.StringIO(), force_terminal=terminal, color_system=None), tmp_path / "a.json"
         report.show(pipeline.task, [["", ""]], [empty, empty], file, console=console)

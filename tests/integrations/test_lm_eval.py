@@ -15,7 +15,7 @@ from flexmdm.integrations import lm_eval as harness
 from flexmdm.sweeps.gsm8k import GSM8K, entrant_of
 from flexmdm.sweeps.humaneval import HumanEvalInfill
 from flexmdm.sweeps.sweep import sweep
-from flexmdm.tasks.sft import SFTTask
+from flexmdm.tasks.sft.task import SFTTask
 
 PROBLEMS = [
     {
@@ -49,7 +49,7 @@ def run(tmp_path, monkeypatch):
 
 
 @dataclass
-class Filled:
+class Answer:
     text: str
     tokens: tuple[int, ...] = ()
     evaluations: int = 1
@@ -63,7 +63,7 @@ class CodePipeline:
 
     def fill(self, pairs, **options):
         numbers = [int(prefix.split("# ")[1]) for prefix, _ in pairs]
-        return [Filled(f"    y = x + {number if number < 2 else 0}\n") for number in numbers]
+        return [Answer(f"    y = x + {number if number < 2 else 0}\n") for number in numbers]
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.backbones.retrofit import RetrofitModel
 from flexmdm.runs.config import RunConfig
 from flexmdm.runs.train import build, train
-from flexmdm.tasks.code import CodeTask
+from flexmdm.tasks.code.task import CodeTask
 from flexmdm.tasks.loading import load
-from flexmdm.tasks.maze import MazeTask
-from flexmdm.tasks.text import TextTask
+from flexmdm.tasks.maze.task import MazeTask
+from flexmdm.tasks.text.task import TextTask
 from flexmdm.training.checkpoints import fault
 from flexmdm.training.progress import read_log
 from flexmdm.training.recipe import Network, Recipe

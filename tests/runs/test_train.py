@@ -73,7 +73,7 @@ def copy(finished, tmp_path):
 KILLED_AFTER_FIVE_STEPS = """
 import json, os, signal, sys
 from pathlib import Path
-from flexmdm.training import run
+from flexmdm.runs import train as run
 from flexmdm.runs.config import RunConfig
 
 class Log(run.FileLog):

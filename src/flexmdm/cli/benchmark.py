@@ -151,7 +151,7 @@ def _humaneval(
 ) -> dict[str, Any]:
     from flexmdm.evaluation.sandbox import Sandbox
     from flexmdm.sweeps.humaneval import HumanEvalInfill, score_with_bar
-    from flexmdm.tasks.code import read_samples
+    from flexmdm.tasks.code.problems import read_samples
 
     contest = HumanEvalInfill.read(data, split)
     problems = dict(contest.problems)
@@ -172,7 +172,7 @@ def _humaneval(
 
 def _gsm8k(samples: Path, data: Path, split: str | None, items: Path | None, console: Console) -> dict[str, Any]:
     from flexmdm.sweeps.gsm8k import GSM8K
-    from flexmdm.tasks.math import read_items, score
+    from flexmdm.tasks.math.scoring import read_items, score
 
     contest = GSM8K.read(data, split)
     scored = score(read_items(samples, contest.problems))

@@ -177,7 +177,8 @@ def evaluate(
         return
     if tasks != {"text"}:
         raise ValueError(_how_to_measure({name: task.name for name, (task, _) in loaded.items()}))
-    from flexmdm.tasks.text import TextPipeline, report
+    from flexmdm.tasks.text import report
+    from flexmdm.tasks.text.pipeline import TextPipeline
 
     pipelines = {name: TextPipeline(task, model) for name, (task, model) in loaded.items()}
     report.evaluate(

@@ -73,15 +73,16 @@ def infill(
     code = shared.trained_on(run) == "code"
     run, texts, names = _texts(run, text, pretrained, file, whole=code)
     shared.announce(run, pretrained)
-    from flexmdm.tasks.text.pipeline import of_each, pieces_of
+    from flexmdm.tasks.pipeline import of_each
+    from flexmdm.tasks.text.pipeline import pieces_of
 
     pieces = of_each(texts, lambda one: pieces_of(one, gap_marker), names)
     shared.check_writable(json)
     if code:
         if minimum or maximum is not None:
             raise ValueError("--min and --max are for runs on text: a run on code has learned how long a middle is")
-        from flexmdm.tasks.code import CodePipeline
         from flexmdm.tasks.code import report as code_report
+        from flexmdm.tasks.code.pipeline import CodePipeline
 
         pipeline = CodePipeline(*shared.load(run, pretrained, device, sampler))
         code_report.fill(pipeline, pieces, num, json, watch, given=texts, names=names, seed=seed, **options)
@@ -117,8 +118,8 @@ def complete(
     shared.check_writable(json)
     task, model = shared.load(run, pretrained, device, sampler)
     if task.name == "sft":
-        from flexmdm.tasks.sft import SFTPipeline
         from flexmdm.tasks.sft import report as sft
+        from flexmdm.tasks.sft.pipeline import SFTPipeline
 
         sft.answer(SFTPipeline(task, model), texts, num, json, watch, seed=seed, names=names, **options)
         return
@@ -168,7 +169,7 @@ def _lines(raw: bytes, name: str, whole: bool) -> list[str]:
 
 
 def _text_pipeline(task: Any, model: Any) -> Any:
-    from flexmdm.tasks.text import TextPipeline
+    from flexmdm.tasks.text.pipeline import TextPipeline
 
     if task.name != "text":
         hint = {

@@ -152,7 +152,7 @@ def retrofit(
     from flexmdm.backbones.bases import check_base
     from flexmdm.cli.train import share_or_file
     from flexmdm.runs import train as running
-    from flexmdm.tasks import task_of
+    from flexmdm.tasks.registry import task_of
 
     adapters = run.network.lora is not None
     kind = check_base(run.network.base or "", run.network.mask_id, four_bit, adapters)  # before data is prepared

@@ -233,7 +233,7 @@ def train(
         "eval_every": eval_every, "seed": seed, "dtype": dtype, "compile": compile, "shard": shard,
     }  # fmt: skip
     recipe = override(base.recipe, changes)
-    from flexmdm.tasks import task_of
+    from flexmdm.tasks.registry import task_of
 
     run = RunConfig(task_of(stored).to_dict(), network, recipe, base.interpolant)
     if not resume:

@@ -24,8 +24,8 @@ from flexmdm.demos.svg import Growth, filled, grown
 from flexmdm.generation import generate
 from flexmdm.runs.config import RunConfig
 from flexmdm.sweeps.maze import Plans, plan, settings_of
-from flexmdm.tasks.loading import load
-from flexmdm.tasks.maze import MazeTask
+from flexmdm.tasks.loading import load_as
+from flexmdm.tasks.maze.task import MazeTask
 from flexmdm.training.progress import LOG_FILE, read_log
 from flexmdm.training.recipe import Network, Recipe
 
@@ -153,7 +153,7 @@ def train_both(output: Path, config: RunConfig, minutes: float, steps: int | Non
 
 def measure(folder: Path, counts: Sequence[int], num: int, seed: int, console: Console) -> Contender:
     """Let a run plan through held-out problems, by the sampler that suits it best."""
-    task, model = load(folder)
+    task, model = load_as("maze", folder)
     denoiser, log = model.denoiser(), read_log(folder / LOG_FILE)
     plans: list[Plans] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
@@ -244,7 +244,7 @@ def growths_of(output: Path, contenders: Sequence[Contender], seed: int) -> dict
     problem = plans.problems[number]
     traces = {}
     for model_name in NAMES:
-        task, model = load(output / RUNS / model_name)
+        task, model = load_as("maze", output / RUNS / model_name)
         out = generate(
             model.denoiser(),
             prompts=[task.prompt(problem)],

@@ -10,7 +10,7 @@ from flexmdm.demos import svg
 from flexmdm.demos.svg import MODEL_COLOURS, Growth
 from flexmdm.evaluation.intervals import wilson
 from flexmdm.sweeps.maze import Plans
-from flexmdm.tasks.maze import Maze
+from flexmdm.tasks.maze.grid import Maze
 
 NAMES = {"flexmdm": "FlexMDM", "mdm": "MDM"}
 STRIP = 8  # frames of the film strip

@@ -12,6 +12,7 @@ from torch import Tensor
 from flexmdm.canvas import Canvas, Prompt
 from flexmdm.denoiser import Denoiser, predict
 from flexmdm.generation.decoding import Decoding
+from flexmdm.generation.defaults import DEFAULTS, STEPS
 from flexmdm.generation.likeliest import LikeliestSampler
 from flexmdm.generation.policies import Policy
 from flexmdm.generation.samplers import AdaptiveSampler, Grid, LowConfidenceSampler, Sampler, TauSampler
@@ -28,7 +29,6 @@ SAMPLERS: dict[str, type[TauSampler | AdaptiveSampler | SpacedSampler | Likelies
     "likeliest": LikeliestSampler,
     "low_confidence": LowConfidenceSampler,
 }
-_DEFAULT_STEPS = {"spaced": 16, "likeliest": 16}
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ def generate(
     prompts: Sequence[Prompt] | None = None,
     canvas: Canvas | None = None,
     alpha: Tensor | float = 0.0,
-    sampler: str | Sampler = "spaced",
+    sampler: str | Sampler = DEFAULTS["writing"].inserting,
     steps: int | None = None,
     temperature: float = 1.0,
     top_k: int | None = None,
@@ -109,7 +109,7 @@ def generate(
         alpha: where the clock stands, one number or ``[B]``.
         sampler: ``"tau"``, ``"adaptive"``, ``"spaced"``, ``"likeliest"``, ``"low_confidence"``, or a `Sampler` of your
             own.
-        steps: the grid that the clock must not step past; default 64, for ``"spaced"`` and ``"likeliest"`` 16.
+        steps: the grid that the clock must not step past; default 64.
         temperature, top_k, top_p: how tokens are drawn; temperature 0 takes the most probable.
         confidence: which masks are revealed first: ``"random"``, ``"top_prob"``, ``"margin"``, ``"entropy"``,
             ``"left_to_right"`` or a function (adaptive, spaced).
@@ -149,7 +149,7 @@ def generate(
         interpolant = interpolant or getattr(denoiser, "interpolant", None) or FlexMDMInterpolant()
         options = {"confidence": confidence, "window": window, "spacing": spacing, "block": block}
         decoding = Decoding(temperature, top_k, top_p)
-        grid = Grid(_DEFAULT_STEPS.get(sampler, 64) if steps is None else steps, interpolant)
+        grid = Grid(STEPS if steps is None else steps, interpolant)
         sampler = sampler_named(sampler, grid, decoding, **options)
     elif not (
         steps is confidence is window is spacing is block is top_k is top_p is interpolant is None

@@ -30,11 +30,16 @@ from typing import Any
 
 import torch
 
+from flexmdm.generation.defaults import DEFAULTS
 from flexmdm.objective import likelihood
 from flexmdm.sequences import Ragged
+from flexmdm.sweeps.gsm8k import entrant_of as gsm8k_entrant
+from flexmdm.sweeps.humaneval import entrant_of as humaneval_entrant
 from flexmdm.sweeps.sweep import Entrant, options_of, written
-from flexmdm.tasks.generating import BATCH, progress_bar
-from flexmdm.tasks.prepared import padded
+from flexmdm.tasks.pipeline import BATCH, progress_bar
+from flexmdm.tasks.sft.pipeline import SFTPipeline
+from flexmdm.tasks.templates import prefix_templates
+from flexmdm.tasks.text.pipeline import TextPipeline
 
 try:
     from lm_eval.api import model as lm_eval_model
@@ -112,26 +117,20 @@ class Responder:
         num_times: int = 64,
         **options: Any,
     ) -> None:
-        if task.name == "sft":
-            from flexmdm.sweeps.gsm8k import GSM8K, entrant_of
-
-            samplers = GSM8K(()).samplers
-        else:
-            from flexmdm.sweeps.humaneval import HumanEvalInfill, entrant_of
-
-            samplers = HumanEvalInfill({}).samplers
+        self.answers = isinstance(task.pipeline(model), SFTPipeline)  # and does not fill gaps
+        name, entrant_of = ("gsm8k", gsm8k_entrant) if self.answers else ("humaneval-infill", humaneval_entrant)
         if isinstance(options.get("window"), str):
             share, _, most = options["window"].partition(":")
             options["window"] = float(share), int(most)
         self.task, self.model, self.num_times = task, model, num_times
         self.batch_size = BATCH if batch_size in (None, "auto") else int(batch_size)
         self.entrant: Entrant = entrant_of("the run", task, model)
-        (chosen,) = options_of([self.entrant], samplers, options).values()
+        (chosen,) = options_of([self.entrant], DEFAULTS[name], options).values()
         self.options = {**chosen, "steps": steps, "seed": seed}
 
     def texts(self, contexts: Sequence[str]) -> list[str]:
         """One for each context; empty where the model cannot take it."""
-        items = contexts if self.task.name == "sft" else [_pair(context) for context in contexts]
+        items = contexts if self.answers else [_pair(context) for context in contexts]
         found: list[str] = []
         with progress_bar(len(items), "generating") as show:
             for start in range(0, len(items), self.batch_size):
@@ -146,17 +145,14 @@ class Responder:
     def log_likelihood(self, context: str, continuation: str) -> float:
         """A lower bound on that of the continuation given the context, marginalised over the embeddings."""
         task = self.task
-        if task.name not in ("sft", "text"):
+        if not self.answers and not isinstance(task.pipeline(self.model), TextPipeline):
             raise NotImplementedError(f"a run on {task.name} has no likelihood of what follows a context")
-        from flexmdm.tasks.sft import prompt_templates
-
-        prompt = task.encode((("user", context),)) if task.name == "sft" else task.text.encode([context])[0]
+        prompt = task.encode((("user", context),)) if self.answers else task.text.encode([context])[0]
         x1 = Ragged.from_lists([[*prompt, *task.text.encode([continuation])[0]]])
-        template = prompt_templates(x1, torch.tensor([len(prompt)]))
-        if task.model == "mdm":
-            if x1.max_length > task.width:
-                return -math.inf  # it has no masks for so many tokens
-            x1, template = padded(x1, task, template.roles)
+        template = prefix_templates(x1, torch.tensor([len(prompt)]))
+        if not task.layout.inserts and x1.max_length > task.width:
+            return -math.inf  # it has no masks for so many tokens
+        x1, template = task.layout.example(x1, template)
         seed = self.options["seed"]
         found = likelihood(self.model.denoiser(), x1, num_times=self.num_times, seed=seed, template=template)
         return -float(found.nats)
@@ -193,7 +189,8 @@ def gsm8k(data: str | Path, split: str = "test", num: int | None = None) -> dict
         data, split: of `flexmdm.tasks.math.read_problems`.
         num: the first so many problems.
     """
-    from flexmdm.tasks.math import is_correct, read_problems
+    from flexmdm.tasks.math.answers import is_correct
+    from flexmdm.tasks.math.problems import read_problems
 
     problems = read_problems(Path(data), split)[:num]
     return _task(
@@ -213,7 +210,8 @@ def humaneval_infill(data: str | Path, split: str = "single-line", num: int | No
         data, split: of `flexmdm.tasks.code.read_problems`.
         num: the first so many problems.
     """
-    from flexmdm.tasks.code import Problem, Sample, read_problems, score
+    from flexmdm.tasks.code.problems import Problem, Sample, read_problems
+    from flexmdm.tasks.code.scoring import score
 
     def passes(doc: dict[str, str], text: str) -> bool:
         problem = Problem(**doc)

@@ -19,12 +19,12 @@ from rich.markup import escape
 from transformers import TrainerCallback
 
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
-from flexmdm.data.tokenizers import tokenizer_of
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.runs.config import RUN_FILE, RunConfig
-from flexmdm.tasks import task_of
 from flexmdm.tasks.loading import load
-from flexmdm.tasks.prepared import PreparedTask
+from flexmdm.tasks.previews import Preview
+from flexmdm.tasks.registry import task_of
+from flexmdm.tasks.task import Task
 from flexmdm.training.checkpoints import checkpoints, latest, step_of, was_finished
 from flexmdm.training.collation import Collator
 from flexmdm.training.models import WEIGHTS_FILE, quiet_transformers
@@ -41,12 +41,12 @@ _PATIENCE = timedelta(days=2)  # processes wait while one of them prepares the d
 _LOST = 1800.0  # seconds without a word from a process, once all are training
 
 
-def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
+def build(config: RunConfig, task: Task | None = None) -> tuple[Task, FlexMDMModel]:
     """The task of a run (if it is not at hand already) and its model as it is before training."""
     task = task_of(config.task) if task is None else task
     torch.manual_seed(config.recipe.seed)
     interpolant = FlexMDMInterpolant.from_dict(config.interpolant)
-    inserts = config.task["model"] == "flexmdm"
+    inserts = task.layout.inserts
     common: dict[str, Any] = {
         "insertions": inserts,
         "expected_gap": _expected_gap(task, interpolant) if inserts else 1.0,
@@ -81,7 +81,7 @@ def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
     return task, model
 
 
-def _from_base(network: Network, task: Any, common: dict[str, Any]) -> FlexMDMModel:
+def _from_base(network: Network, task: Task, common: dict[str, Any]) -> FlexMDMModel:
     from flexmdm.backbones.bases import retrofit, stored_config
 
     base = network.base or ""
@@ -90,11 +90,7 @@ def _from_base(network: Network, task: Any, common: dict[str, Any]) -> FlexMDMMo
             f"{base} has adapters: go on with these (leave out --lora-rank), or merge them first, so that all weights "
             f"can be trained (flexmdm retrofit {base} --merge --out FOLDER)"
         )
-    theirs = tokenizer_of(base) if isinstance(task, PreparedTask) else None
-    if theirs is not None and not task.text.same_tokens(theirs):
-        raise ValueError(
-            f"the tokens of the data are not those of {base}: use the tokenizer that belongs to it (--tokenizer {base})"
-        )
+    task.check_base(base)
     options: dict[str, Any] = {
         "dtype": torch.float32 if network.base_dtype == "float32" or not network.lora else torch.bfloat16,
         "four_bit": network.base_dtype == "4-bit",
@@ -103,24 +99,11 @@ def _from_base(network: Network, task: Any, common: dict[str, Any]) -> FlexMDMMo
     if torch.cuda.is_available() and network.lora:  # straight to this process's GPU, not through everybody's memory
         options["device_map"] = {"": torch.cuda.current_device()}
     model = retrofit(base, groups=network.groups, lora=network.lora, **options, **common)
-    if task.vocab_size > model.config.vocab_size:
-        raise ValueError(_too_many_tokens(task, str(base), model.config.vocab_size))
+    task.check_base(base, model.config.vocab_size)
     return model
 
 
-def _too_many_tokens(task: Any, base: str, known: int) -> str:
-    problem = f"the task has {task.vocab_size:,} tokens and {base} knows {known:,}: "
-    of_text = task.text.size if isinstance(task, PreparedTask) else task.vocab_size
-    if of_text > known:
-        return problem + f"use the tokenizer that belongs to it (--tokenizer {base})"
-    return problem + (
-        f"{task.vocab_size - of_text} that stand behind those of the tokenizer (PAD, or what separates parts) "
-        "have no row in its table; take a base with rows to spare, as LLaDA has, or for PAD a token that is there "
-        "(pad_id in [task])"
-    )
-
-
-def _expected_gap(task: Any, interpolant: FlexMDMInterpolant) -> float:
+def _expected_gap(task: Task, interpolant: FlexMDMInterpolant) -> float:
     """How many tokens the insertion head should expect in a gap at alpha = 0, from what is missing half-way."""
     count = min(len(task.train), 256)
     x1, template = task.train.take(torch.arange(count), torch.arange(count))
@@ -130,7 +113,7 @@ def _expected_gap(task: Any, interpolant: FlexMDMInterpolant) -> float:
     return max(2 * float(missing.double().mean()), 0.1) if len(missing) else 1.0
 
 
-def _regions(task: Any) -> tuple[float, float]:
+def _regions(task: Task) -> tuple[float, float]:
     """Return the mean and variance of the number of free tokens in an open gap of the task's templates."""
     count = min(len(task.train), 4096)
     _, template = task.train.take(torch.arange(count), torch.arange(count))
@@ -205,7 +188,7 @@ def train(
         callbacks,
         device,
         report_to or (),
-        task.preview(folder, console),
+        Preview(task, folder, console) if task.previews else None,
     )
     processes.wait_for_everyone()  # nobody may take what the main process writes now for an earlier run
     if processes.is_main_process:
@@ -236,7 +219,7 @@ def train(
     return model.eval()
 
 
-def _in_full(config: RunConfig, folder: Path | None, console: Console) -> tuple[RunConfig, Any]:
+def _in_full(config: RunConfig, folder: Path | None, console: Console) -> tuple[RunConfig, Task]:
     """With everything that the task and the schedules have defaults for, so that equal runs have equal words."""
     interpolant = FlexMDMInterpolant.from_dict(config.interpolant)
     task = task_of(config.task, folder).settled(console)
@@ -380,7 +363,7 @@ def _before_decay(recipe: Recipe) -> int:
 
 
 def steps_within(
-    seconds: float, config: RunConfig, task: Any, model: FlexMDMModel, device: torch.device | str = "cpu"
+    seconds: float, config: RunConfig, task: Task, model: FlexMDMModel, device: torch.device | str = "cpu"
 ) -> int:
     """How many steps fit in a time, with a little left for what is between them."""
     each = seconds_per_step(config, task, model, min(0.03 * seconds, 20.0), device)
@@ -388,7 +371,7 @@ def steps_within(
 
 
 def seconds_per_step(
-    config: RunConfig, task: Any, model: FlexMDMModel, probe: float, device: torch.device | str = "cpu"
+    config: RunConfig, task: Task, model: FlexMDMModel, probe: float, device: torch.device | str = "cpu"
 ) -> float:
     """How long a step takes, from a few (for about ``probe`` seconds) that are taken back."""
     recipe = config.recipe
@@ -431,7 +414,7 @@ def _planned(recipe: Any, steps: int) -> Any:
     )
 
 
-def _describe(config: RunConfig, task: Any, model: FlexMDMModel, console: Console) -> None:
+def _describe(config: RunConfig, task: Task, model: FlexMDMModel, console: Console) -> None:
     count = model.count_parameters()
     recipe = config.recipe
     if config.network.base is not None:

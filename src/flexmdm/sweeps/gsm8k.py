@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from flexmdm.generation.defaults import DEFAULTS, Defaults
 from flexmdm.sweeps.sweep import Entrant, Scored, fingerprint, split_of, title_of
 from flexmdm.tasks.math.problems import SIZES, WordProblem, file_of, read_problems
 from flexmdm.tasks.math.scoring import judged, score
+from flexmdm.tasks.sft.pipeline import SFTPipeline
+from flexmdm.tasks.task import Task
 
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
@@ -18,8 +21,6 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class GSM8K:
     """Word problems as a benchmark of `flexmdm.sweeps.sweep`.
-
-    The samplers are the paper's: adaptive for FlexMDM, and for MDM LLaDA's semi-autoregressive one.
 
     >>> benchmark = GSM8K((WordProblem("How many clips?", "48 + 24 = 72\\n#### 72"),))
     >>> benchmark.score([benchmark.line(0, "She sold 72 clips.")], None).right
@@ -44,8 +45,9 @@ class GSM8K:
         return title_of("GSM8K", self.split, len(self.problems), SIZES, self.file)
 
     @property
-    def samplers(self) -> Mapping[str, str]:
-        return {"flexmdm": "adaptive", "mdm": "low_confidence"}
+    def defaults(self) -> Defaults:
+        """Return the paper's samplers: adaptive for FlexMDM, and for MDM LLaDA's semi-autoregressive one."""
+        return DEFAULTS[self.name]
 
     @property
     def items(self) -> Sequence[str]:
@@ -66,13 +68,12 @@ class GSM8K:
         return Scored(scored.accuracy, right, {"unanswered": scored.unanswered})
 
 
-def entrant_of(name: str, task: Any, model: FlexMDMModel) -> Entrant:
-    """A run that can be asked."""
-    if task.name != "sft":
+def entrant_of(name: str, task: Task, model: FlexMDMModel) -> Entrant:
+    """Return a run that can be asked."""
+    pipeline = task.pipeline(model)
+    if not isinstance(pipeline, SFTPipeline):
         raise ValueError(
             f"{name} was trained on the task {task.name}, and gsm8k asks questions: fine-tune a run on prompts and "
             "answers (flexmdm train --task sft)"
         )
-    from flexmdm.tasks.sft import SFTPipeline
-
-    return Entrant(name, task.model, fingerprint(model), SFTPipeline(task, model).answers)
+    return Entrant(name, task.model, task.layout.inserts, fingerprint(model), pipeline.answers)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from flexmdm.evaluation.sandbox import Sandbox
+from flexmdm.generation.defaults import DEFAULTS, Defaults
 from flexmdm.sweeps.sweep import Entrant, Scored, fingerprint, split_of, title_of
+from flexmdm.tasks.code.pipeline import CodePipeline
 from flexmdm.tasks.code.problems import SIZES, SPLITS, Problem, Sample, file_of, read_problems
 from flexmdm.tasks.code.scoring import CodeScore, function_of, score
-from flexmdm.tasks.generating import bar_on_stderr
+from flexmdm.tasks.pipeline import Answer, bar_on_stderr
+from flexmdm.tasks.task import Task
+from flexmdm.tasks.text.pipeline import TextPipeline
 
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
@@ -57,8 +61,9 @@ class HumanEvalInfill:
         return title_of("HumanEval-infilling", self.split, len(self.problems), SIZES, self.file)
 
     @property
-    def samplers(self) -> Mapping[str, str]:
-        return {"flexmdm": "adaptive", "mdm": "adaptive"}
+    def defaults(self) -> Defaults:
+        """Return the paper's samplers: adaptive for both models."""
+        return DEFAULTS[self.name]
 
     @property
     def items(self) -> Sequence[tuple[str, str]]:
@@ -105,39 +110,27 @@ def score_with_bar(
         )
 
 
-def entrant_of(name: str, task: Any, model: FlexMDMModel) -> Entrant:
-    """A run that can fill a gap: on code, or a FlexMDM on text."""
-    if task.name == "code":
-        from flexmdm.tasks.code import CodePipeline
-
-        return Entrant(name, task.model, fingerprint(model), CodePipeline(task, model).fill)
-    if task.name != "text":
+def entrant_of(name: str, task: Task, model: FlexMDMModel) -> Entrant:
+    """Return a run that can fill a gap: on code, or a FlexMDM on text."""
+    pipeline = task.pipeline(model)
+    known = name, task.model, task.layout.inserts, fingerprint(model)
+    if isinstance(pipeline, CodePipeline):
+        return Entrant(*known, pipeline.fill)
+    if not isinstance(pipeline, TextPipeline):
         raise ValueError(
             f"{name} was trained on the task {task.name}, and humaneval-infill has gaps to fill: train a run on code "
             "(flexmdm train --task code)"
         )
-    if task.model == "mdm":
+    if not task.layout.inserts:
         raise ValueError(
             f"{name} is an MDM on text, which fills a known number of masks: train it on code "
             "(flexmdm train --task code --model mdm), where it learns to find the length"
         )
-    from flexmdm.tasks.text import TextPipeline
 
-    pipeline = TextPipeline(task, model)
+    def write(pairs: Sequence[tuple[str, str]], **options: Any) -> list[Answer]:
+        return [replace(one, text=one.gaps[0]) for one in pipeline.fill(pairs, **options)]
 
-    def write(pairs: Sequence[tuple[str, str]], **options: Any) -> list[_Filling]:
-        return [_Filling(one.gaps[0], one.evaluations, one.hit_max_length) for one in pipeline.fill(pairs, **options)]
-
-    return Entrant(name, task.model, fingerprint(model), write)
-
-
-@dataclass(frozen=True)
-class _Filling:
-    """What a text run put in the gap, without what stands around it."""
-
-    text: str
-    evaluations: int
-    hit_max_length: bool
+    return Entrant(*known, write)
 
 
 def _keep(results: Path, samples: Sequence[Sample]) -> None:

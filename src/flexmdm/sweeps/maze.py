@@ -12,11 +12,11 @@ import numpy as np
 from flexmdm.denoiser import Denoiser
 from flexmdm.evaluation.intervals import wilson
 from flexmdm.generation import generate
+from flexmdm.generation.defaults import DEFAULTS
 from flexmdm.tasks.maze.checker import check
 from flexmdm.tasks.maze.task import MazeTask
 
 BATCH = 128  # problems worked on at a time
-STEPS = 64  # of a sampler, by default: a path allows no mistake
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,14 @@ class Plans:
 
 
 def settings_of(task: MazeTask, **options: Any) -> dict[str, Any]:
-    """Options of `generate` for a maze: those that were given, and else what plans best.
-
-    FlexMDM: ``spaced``; MDM: LLaDA's ``low_confidence``, which was better than ``adaptive`` at every K on 21 x 21
-    (`benchmarks/results/maze21.md`). Both with 64 steps, and at temperature 0: one wants the best path.
+    """Return the options of `generate` for a maze: those that were given, and else what plans best.
 
     >>> settings_of(MazeTask(size=7, subgoals=(2, 4), model="mdm"), steps=None, temperature=1.0)
     {'sampler': 'low_confidence', 'steps': 64, 'temperature': 1.0}
     """
     given = {name: value for name, value in options.items() if value is not None}
-    if task.model == "mdm":
-        return {"sampler": "low_confidence", "steps": STEPS, "temperature": 0.0, **given}
-    return {"sampler": "spaced", "steps": STEPS, "temperature": 0.0, "max_length": task.max_length, **given}
+    longest = {"max_length": task.max_length} if task.layout.inserts else {}
+    return DEFAULTS["planning"].options(task.layout.inserts) | longest | given
 
 
 def plan(

@@ -21,10 +21,11 @@ from rich.table import Table
 
 from flexmdm.evaluation.intervals import Interval, paired
 from flexmdm.generation.decoding import Decoding
+from flexmdm.generation.defaults import Defaults
 from flexmdm.generation.generate import SAMPLERS, sampler_named
 from flexmdm.generation.samplers import Grid
 from flexmdm.sweeps.journal import Journal
-from flexmdm.tasks.generating import BATCH, progress_bar
+from flexmdm.tasks.pipeline import BATCH, progress_bar
 
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
@@ -68,13 +69,15 @@ class Entrant:
 
     Attributes:
         name: of the run.
-        model: ``flexmdm`` or ``mdm``.
+        model: its kind, for tables.
+        inserts: whether it inserts tokens.
         weights: tells them from others, see `fingerprint`.
         write: its pipeline.
     """
 
     name: str
     model: str
+    inserts: bool
     weights: str
     write: Writer
 
@@ -111,8 +114,8 @@ class Benchmark(Protocol):
         ...
 
     @property
-    def samplers(self) -> Mapping[str, str]:
-        """By default, for ``flexmdm`` and ``mdm``."""
+    def defaults(self) -> Defaults:
+        """Return the samplers by default, of a model that inserts and of one that does not."""
         ...
 
     @property
@@ -214,7 +217,7 @@ def sweep(
     """
     console = console or Console(stderr=True)
     num = len(benchmark.items) if num is None else min(num, len(benchmark.items))
-    chosen = options_of(entrants, benchmark.samplers, options)
+    chosen = options_of(entrants, benchmark.defaults, options)
     made_with = {"benchmark": benchmark.name, "problems": _digest(benchmark), "seed": seed}
     points = []
     for entrant in entrants:
@@ -233,9 +236,7 @@ def sweep(
     return points
 
 
-def options_of(
-    entrants: Sequence[Entrant], samplers: Mapping[str, str], given: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
+def options_of(entrants: Sequence[Entrant], defaults: Defaults, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The options of each run by its name: those given, else the paper's.
 
     That is temperature 0; for ``adaptive`` the highest probability first, in a window (5, 64); for ``low_confidence``
@@ -243,11 +244,11 @@ def options_of(
 
     Args:
         entrants: the runs.
-        samplers: the sampler of ``flexmdm`` and ``mdm``, unless one is given.
+        defaults: the samplers, unless one is given.
         given: options of `flexmdm.generate`.
 
-    >>> runs = [Entrant("mine", "flexmdm", "", list), Entrant("theirs", "mdm", "", list)]
-    >>> chosen = options_of(runs, {"flexmdm": "adaptive", "mdm": "low_confidence"}, {"window": (2.0, 8)})
+    >>> runs = [Entrant("mine", "FlexMDM", True, "", list), Entrant("theirs", "MDM", False, "", list)]
+    >>> chosen = options_of(runs, Defaults("adaptive", "low_confidence", temperature=0.0), {"window": (2.0, 8)})
     >>> chosen["mine"]
     {'sampler': 'adaptive', 'temperature': 0.0, 'confidence': 'top_prob', 'window': (2.0, 8)}
     >>> chosen["theirs"]
@@ -255,15 +256,17 @@ def options_of(
     """
     chosen: dict[str, dict[str, Any]] = {}
     for entrant in entrants:
-        name = given.get("sampler") or samplers[entrant.model]
+        usual = defaults.options(entrant.inserts)
+        name = given.get("sampler") or usual["sampler"]
         sampler_named(name, Grid(1))  # says if there is none
-        if name == "low_confidence" and entrant.model == "flexmdm":
+        if name == "low_confidence" and entrant.inserts:
             raise ValueError(
                 f"low_confidence is a sampler for MDM, and {entrant.name} is a FlexMDM: take spaced, adaptive or tau"
             )
         own = {f.name for f in fields(SAMPLERS[name])}
         mine = {key: value for key, value in given.items() if key not in OF_SAMPLERS or key in own}
-        options: dict[str, Any] = {"sampler": name, "temperature": 0.0, **_PAPER.get(name, {}), **mine}
+        temperature = {"temperature": usual["temperature"]}
+        options: dict[str, Any] = {"sampler": name, **temperature, **_PAPER.get(name, {}), **mine}
         decoding = Decoding(options["temperature"], options.get("top_k"), options.get("top_p"))
         sampler_named(name, Grid(1), decoding, **{key: options[key] for key in OF_SAMPLERS if key in options})
         chosen[entrant.name] = options

@@ -19,11 +19,12 @@ from flexmdm.evaluation.intervals import Interval
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.evaluation.textreport import LikelihoodScore, TextScore
 from flexmdm.generation.decoding import Decoding
+from flexmdm.generation.defaults import DEFAULTS, STEPS
 from flexmdm.generation.generate import sampler_named
 from flexmdm.generation.samplers import Grid
 from flexmdm.sweeps.sweep import OF_SAMPLERS
-from flexmdm.tasks.generating import STEPS, bar_on_stderr
 from flexmdm.tasks.likelihoods import bits
+from flexmdm.tasks.pipeline import bar_on_stderr
 from flexmdm.tasks.text.pipeline import TextPipeline
 from flexmdm.tasks.text.report import fill_with_bar
 
@@ -123,7 +124,7 @@ def check(name: str, pipeline: TextPipeline, steps: Sequence[int], **options: An
 
 
 def _default_sampler(pipeline: TextPipeline) -> str:
-    return "spaced" if pipeline.task.model == "flexmdm" else "tau"
+    return DEFAULTS["writing"].options(pipeline.task.layout.inserts)["sampler"]
 
 
 def measure(

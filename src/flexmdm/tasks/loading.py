@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from flexmdm.backbones.model import FlexMDMModel
-from flexmdm.tasks import task_of
+from flexmdm.tasks.registry import task_class, task_of
+from flexmdm.tasks.task import Task
 from flexmdm.training.models import WEIGHTS_FILE, trained_model
 
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
 
 
-def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
+def load(folder: Path, device: str | None = None) -> tuple[Task, FlexMDMModel]:
     """Load the task and the trained model of a run; the default device is a GPU, if there is one."""
     model = trained_model(folder, device)
     if model.config.task is None:
@@ -20,7 +21,7 @@ def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
     return task_of(model.config.task, folder), model
 
 
-def load_named(folder: Path | None, pretrained: str | None, device: str | None = None) -> tuple[Any, FlexMDMModel]:
+def load_named(folder: Path | None, pretrained: str | None, device: str | None = None) -> tuple[Task, FlexMDMModel]:
     """Load a run by its folder, or weights that come with the package by their name."""
     if folder is not None and pretrained is None:
         return load(folder, device)
@@ -32,10 +33,11 @@ def load_named(folder: Path | None, pretrained: str | None, device: str | None =
     return load(PRETRAINED / pretrained, device)
 
 
-def load_as(kind: type, what: str, run: str | Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
-    """Load a run, or weights of the package by their name; its task must be a ``kind``, called ``what`` in errors."""
+def load_as(name: str, run: str | Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
+    """Load a run, or weights of the package by their name, that must have been trained on the task ``name``."""
     bundled = not Path(run).exists() and (PRETRAINED / str(run)).is_dir()
     task, model = load(PRETRAINED / str(run) if bundled else Path(run), device)
-    if not isinstance(task, kind):
-        raise ValueError(f"{run} was trained on the task {task.name}, not on {what}")
+    wanted = task_class(name)
+    if not isinstance(task, wanted):
+        raise ValueError(f"{run} was trained on the task {task.name}, not on {wanted.nouns}")
     return task, model

@@ -4,7 +4,8 @@ import json
 import pytest
 
 from flexmdm import FlexMDMConfig, FlexMDMModel
-from flexmdm.tasks.code import CodePipeline, CodeTask
+from flexmdm.tasks.code.pipeline import CodePipeline
+from flexmdm.tasks.code.task import CodeTask
 
 ROWS = [
     {

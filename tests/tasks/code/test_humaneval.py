@@ -10,12 +10,12 @@ from flexmdm import FlexMDMConfig, FlexMDMModel
 from flexmdm.evaluation.intervals import rate
 from flexmdm.sweeps.humaneval import HumanEvalInfill, entrant_of
 from flexmdm.sweeps.sweep import Entrant, options_of, sweep
-from flexmdm.tasks.code import Problem
-from flexmdm.tasks.text import TextTask
+from flexmdm.tasks.code.problems import Problem
+from flexmdm.tasks.text.task import TextTask
 
 
 @dataclass
-class Filled:
+class Answer:
     text: str
     tokens: tuple[int, ...]
     evaluations: int
@@ -35,7 +35,7 @@ class Pipeline:
         }  # fmt: skip
         numbers = [int(prefix.split("Add ")[1][0]) for prefix, _ in pairs]
         assert numbers == list(range(first_sequence, first_sequence + len(pairs)))
-        return [Filled(f"    y = x + {n if n % 2 == 0 else 7}\n", (1, 2), steps, False) for n in numbers]
+        return [Answer(f"    y = x + {n if n % 2 == 0 else 7}\n", (1, 2), steps, False) for n in numbers]
 
 
 @pytest.fixture

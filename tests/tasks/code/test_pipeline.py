@@ -2,11 +2,11 @@ import io
 import math
 
 import pytest
+from flexmdm.tasks.previews import Preview
 from rich.console import Console
 
-from flexmdm.tasks.code import CodePipeline
-from flexmdm.tasks.code.preview import CodePreview
-from flexmdm.tasks.generating import generated
+from flexmdm.tasks.code.pipeline import CodePipeline
+from flexmdm.tasks.pipeline import generated
 
 PAIRS = [("def f(x):\n", "    return y\n"), ("", "\n"), ("def é(", "):\n    return '😀'\n"), ("    x = ", ""), ("", "")]
 SAMPLERS = [{}, {"sampler": "adaptive", "confidence": "top_prob", "temperature": 0.0}]
@@ -58,7 +58,7 @@ def test_a_text_without_room_is_shortened(make_pipeline):
 @pytest.mark.parametrize("model", ["flexmdm", "mdm"])
 def test_a_preview_shows_middles_and_measures_held_out_ones(make_pipeline, tmp_path, model):
     pipeline = make_pipeline(model)
-    figures = CodePreview(pipeline.task, tmp_path, Console(file=io.StringIO()))(pipeline.model, 7)
+    figures = Preview(pipeline.task, tmp_path, Console(file=io.StringIO()))(pipeline.model, 7)
     assert {"eval_bits_per_token", "eval_bits_per_character"} <= set(figures)
     assert all(math.isfinite(value) and value > 0 for value in figures.values())
     shown = (tmp_path / "samples.txt").read_text()

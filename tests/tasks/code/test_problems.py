@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from flexmdm.tasks.code import Problem, Sample, read_problems, read_samples
+from flexmdm.tasks.code.problems import Problem, Sample, read_problems, read_samples
 
 
 def test_official_files_are_read_from_their_folder(folder, rows):

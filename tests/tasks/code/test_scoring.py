@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from flexmdm.evaluation.sandbox import BROKE
-from flexmdm.tasks.code import Problem, Sample, pass_at_k, score, scoring
+from flexmdm.tasks.code import scoring
+from flexmdm.tasks.code.problems import Problem, Sample
+from flexmdm.tasks.code.scoring import pass_at_k, score
 
 
 @pytest.fixture

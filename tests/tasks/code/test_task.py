@@ -7,8 +7,9 @@ import torch
 from rich.console import Console
 
 from flexmdm.canvas import Role
-from flexmdm.tasks import task_of
-from flexmdm.tasks.code import CodeTask, Cutting
+from flexmdm.tasks.code.cutting import Cutting
+from flexmdm.tasks.code.task import CodeTask
+from flexmdm.tasks.registry import task_of
 
 
 def examples(task):

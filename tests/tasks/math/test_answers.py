@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from flexmdm.tasks.math import extract_answer, is_correct
+from flexmdm.tasks.math.answers import extract_answer, is_correct
 
 LONG = 100_000
 ANSWERS = [

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from flexmdm.tasks.math import extract_answer, read_problems
+from flexmdm.tasks.math.answers import extract_answer
 from flexmdm.tasks.math.arithmetic import main, problems, split_of
+from flexmdm.tasks.math.problems import read_problems
 
 
 def told(question):

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from flexmdm.tasks.math import WordProblem, read_problems
+from flexmdm.tasks.math.problems import WordProblem, read_problems
 
 ROWS = [
     {"question": "How many clips?", "answer": "48/2 = <<48/2=24>>24 in May.\n48+24 = <<48+24=72>>72.\n#### 72"},

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from flexmdm.tasks.math import WordProblem, judged, read_items, score
+from flexmdm.tasks.math.problems import WordProblem
+from flexmdm.tasks.math.scoring import judged, read_items, score
 
 PROBLEMS = [
     WordProblem(f"What is {n} + {n}?", f"{n} + {n} = <<{n}+{n}={2 * n}>>{2 * n}\n#### {2 * n}") for n in range(4)

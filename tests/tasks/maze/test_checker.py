@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from flexmdm.evaluation.intervals import wilson
-from flexmdm.tasks.maze import Maze, check, choose_subgoals, make_paths
-from flexmdm.tasks.maze.checker import fault, legal_moves
+from flexmdm.tasks.maze.checker import check, fault, legal_moves
+from flexmdm.tasks.maze.grid import Maze
+from flexmdm.tasks.maze.paths import choose_subgoals, make_paths
 
 #   0  1  2  3
 #   4  ■  6  ■

@@ -5,7 +5,7 @@ from collections import deque
 import numpy as np
 import pytest
 
-from flexmdm.tasks.maze import Maze
+from flexmdm.tasks.maze.grid import Maze
 
 MAZES = [Maze.division(5), Maze.division(11, seed=3), Maze.division(21, seed=7, extra_doors=0), Maze.division(41)]
 

@@ -4,7 +4,8 @@ import torch
 
 from flexmdm.canvas import Canvas, Prompt, Role, Template
 from flexmdm.sequences import Ragged
-from flexmdm.tasks.maze import Maze, PathData, choose_subgoals, make_paths, through_template
+from flexmdm.tasks.maze.grid import Maze
+from flexmdm.tasks.maze.paths import PathData, choose_subgoals, make_paths, through_template
 
 MAZE = Maze.division(21)
 

@@ -12,9 +12,9 @@ from flexmdm.canvas import Canvas, Role
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.runs.config import RunConfig
 from flexmdm.runs.train import train
-from flexmdm.tasks import task_of
 from flexmdm.tasks.loading import load
-from flexmdm.tasks.maze import MazeTask
+from flexmdm.tasks.maze.task import MazeTask
+from flexmdm.tasks.registry import task_of
 from flexmdm.training.recipe import Network, Recipe
 
 SMALL = {"size": 9, "pairs": 120, "paths_per_pair": 3, "subgoals": (2, 5), "held_out": 0.2}

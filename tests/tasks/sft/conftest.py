@@ -5,7 +5,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from flexmdm import FlexMDMConfig, FlexMDMModel
-from flexmdm.tasks.sft import SFTPipeline, SFTTask
+from flexmdm.tasks.sft.pipeline import SFTPipeline
+from flexmdm.tasks.sft.task import SFTTask
 
 PAIRS = [
     ("What is 12 + 30?", "42"), ("Où est le café?", "là-bas, à côté"), ("漢字 and 😀?", "!"),

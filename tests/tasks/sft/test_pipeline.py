@@ -5,12 +5,13 @@ import random
 
 import pytest
 import torch
+from flexmdm.tasks.previews import Preview
 from rich.console import Console
 
 from flexmdm import FiniteDistribution
-from flexmdm.tasks.likelihoods import bits_given
-from flexmdm.tasks.sft import SFTPipeline, report
-from flexmdm.tasks.sft.preview import AnswerPreview
+from flexmdm.tasks.likelihoods import bits
+from flexmdm.tasks.sft import report
+from flexmdm.tasks.sft.pipeline import SFTPipeline
 
 SAMPLERS = [
     {}, {"sampler": "tau"}, {"sampler": "adaptive", "confidence": "top_prob", "window": (5.0, 64), "temperature": 0.0},
@@ -103,31 +104,26 @@ def test_a_run_of_another_task_is_refused(tmp_path):
 def test_a_preview_shows_answers_and_measures_held_out_ones(make_pipeline, tmp_path, model):
     pipeline = make_pipeline(model)
     console = Console(file=io.StringIO())
-    figures = AnswerPreview(pipeline.task, tmp_path, console)(pipeline.model, 7)
+    figures = Preview(pipeline.task, tmp_path, console)(pipeline.model, 7)
     assert {"eval_bits_per_token", "eval_bits_per_character"} <= set(figures)
     assert all(math.isfinite(value) and value > 0 for value in figures.values())
     assert (tmp_path / "samples.txt").read_text().count("--- step 7") == 2
 
 
-class Silent(AnswerPreview):
-    """Of a model that says nothing to a prompt of two lines."""
-
-    def samples(self, model, step):
-        return ["What?\nPlease [b]\n(empty)", ""]
-
-
-def test_every_line_of_a_sample_is_marked_and_an_empty_one_is_seen(make_pipeline, tmp_path):
+def test_every_line_of_a_sample_is_marked_and_an_empty_one_is_seen(make_pipeline, tmp_path, monkeypatch):
     pipeline, console = make_pipeline(), Console(file=io.StringIO(), width=200)
-    Silent(pipeline.task, tmp_path, console)(pipeline.model, 7)
+    samples = ["What?\nPlease [b]\n", ""]
+    monkeypatch.setattr(type(pipeline), "preview", lambda *_, **__: samples)
+    Preview(pipeline.task, tmp_path, console)(pipeline.model, 7)
     lines = console.file.getvalue().splitlines()
     assert [line.rstrip() for line in lines] == ["  | What?", "  | Please [b]", "  | (empty)", "  | (empty)"]
     assert (tmp_path / "samples.txt").read_text().endswith("--- step 7\n\n")  # as it is
 
 
-def test_an_empty_answer_is_seen_in_the_preview(make_pipeline, tmp_path, monkeypatch):
-    pipeline, console = make_pipeline(), Console(file=io.StringIO())
+def test_an_empty_answer_is_seen_in_the_preview(make_pipeline, monkeypatch):
+    pipeline = make_pipeline()
     monkeypatch.setattr(type(pipeline.task), "answer", lambda *_: [])
-    shown = AnswerPreview(pipeline.task, tmp_path, console).samples(pipeline.model, 7)
+    shown = pipeline.preview(2, seed=7)
     assert len(shown) == 2 and all(text.endswith("\n(empty)") for text in shown)
 
 
@@ -165,9 +161,6 @@ def test_bits_are_those_of_the_answers_given_their_prompts(make_task, tmp_path, 
     index = torch.arange(6)
     x1, _ = task.validation.take(index, index)
     law = dict(zip(map(tuple, x1.tolist()), [0.1, 0.05, 0.05, 0.4, 0.2, 0.2], strict=True))
-    score = bits_given(
-        Exact(law, task.vocab_size), task, index, lambda some: task.validation.take(some, some),
-        task.validation.answer_lengths, num_times=2000,
-    )  # fmt: skip
-    assert score.per_sequence.value == pytest.approx(sum(bits for *_, bits in rows) / 6, abs=0.15)
+    score = bits(Exact(law, task.vocab_size), task, index, num_times=2000)
+    assert score.per_sequence.value == pytest.approx(sum(number for *_, number in rows) / 6, abs=0.15)
     assert score.per_token.value == score.per_character.value == pytest.approx(10 / 11, abs=0.1)

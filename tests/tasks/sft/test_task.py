@@ -9,8 +9,8 @@ from rich.console import Console
 
 from flexmdm.canvas import Role
 from flexmdm.data import TextTokenizer, making
-from flexmdm.tasks import task_of
-from flexmdm.tasks.sft import SFTTask
+from flexmdm.tasks.registry import task_of
+from flexmdm.tasks.sft.task import SFTTask
 
 
 def examples(task):

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from flexmdm import Ragged
 from flexmdm.canvas import Role
-from flexmdm.tasks.sft import prompt_templates
+from flexmdm.tasks.templates import prefix_templates
 
 tokens = st.lists(st.integers(0, 9), max_size=6)
 
@@ -13,7 +13,7 @@ tokens = st.lists(st.integers(0, 9), max_size=6)
 @settings(max_examples=100, deadline=None)
 def test_the_prompt_is_fixed_and_only_the_gap_behind_it_is_open(pairs):
     x1 = Ragged.from_lists([prompt + answer for prompt, answer in pairs])
-    template = prompt_templates(x1, torch.tensor([len(prompt) for prompt, _ in pairs]))
+    template = prefix_templates(x1, torch.tensor([len(prompt) for prompt, _ in pairs]))
     for (prompt, answer), roles, gaps in zip(pairs, template.roles.tolist(), template.open_gaps.tolist(), strict=True):
         assert roles == [Role.FIXED] * len(prompt) + [Role.FREE] * len(answer)
         assert gaps == [False] * len(prompt) + [True]  # also for an empty answer

@@ -1,7 +1,8 @@
 import pytest
 
 from flexmdm import FlexMDMConfig, FlexMDMModel
-from flexmdm.tasks.text import TextPipeline, TextTask
+from flexmdm.tasks.text.pipeline import TextPipeline
+from flexmdm.tasks.text.task import TextTask
 
 LINES = [
     "The cat sat on the mat.", "A dog ran to the tree!", "Où est le café?", "naïve façade, 漢字 and 😀 emoji",

@@ -5,8 +5,10 @@ import torch
 
 from flexmdm import FiniteDistribution
 from flexmdm.data import TokenStore
+from flexmdm.tasks.layouts import layout_of
 from flexmdm.tasks.likelihoods import bits
-from flexmdm.tasks.text import likelihoods
+from flexmdm.tasks.text.task import TextExamples
+from flexmdm.tasks import likelihoods
 
 WORDS = {(0,): 0.5, (1, 0): 0.25, (0, 1, 1): 0.25}
 
@@ -24,16 +26,11 @@ class Exact:
 class Task:
     """Stands for a task: two held-out words of 5 and 10 characters."""
 
-    model, vocab_size, pad, width = "flexmdm", 2, 2, 3
+    store = TokenStore(torch.tensor([0, 1, 0]).numpy(), torch.tensor([0, 1, 3]).numpy(), torch.tensor([5, 10]).numpy())
 
-    class validation:
-        store = TokenStore(
-            torch.tensor([0, 1, 0]).numpy(), torch.tensor([0, 1, 3]).numpy(), torch.tensor([5, 10]).numpy()
-        )
-
-
-class PaddedTask(Task):
-    model, vocab_size = "mdm", 3
+    def __init__(self, model, vocab_size):
+        self.vocab_size, self.width, self.layout = vocab_size, 3, layout_of(model, 3, 3, pad=2)
+        self.validation = TextExamples(self, self.store)
 
 
 @pytest.mark.parametrize("largest", [1, 2**26])
@@ -43,9 +40,9 @@ def test_bits_are_those_of_an_ideal_coder(model, largest, monkeypatch):
     per word; the error of a word was 0.02 bits."""
     monkeypatch.setattr(likelihoods, "_LARGEST", largest)  # one at a time, or all at once
     if model == "flexmdm":
-        exact, task = Exact(WORDS, 2), Task()
+        exact, task = Exact(WORDS, 2), Task(model, 2)
     else:
-        exact, task = Exact({(*word, *[2] * (3 - len(word))): p for word, p in WORDS.items()}, 3), PaddedTask()
+        exact, task = Exact({(*word, *[2] * (3 - len(word))): p for word, p in WORDS.items()}, 3), Task(model, 3)
     score = bits(exact, task, torch.tensor([0, 1]), num_times=2000)
     assert score.per_sequence.value == pytest.approx(1.5, abs=0.1)
     assert score.per_token.value == pytest.approx(1.0, abs=0.07)

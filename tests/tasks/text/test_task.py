@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from flexmdm.data import TextTokenizer
-from flexmdm.tasks.text import TextTask
+from flexmdm.tasks.text.task import TextTask
 
 
 def test_balanced_corpora_are_seen_equally_often(tmp_path, monkeypatch):

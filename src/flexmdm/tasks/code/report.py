@@ -9,9 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from flexmdm.tasks.code.pipeline import CodePipeline
-from flexmdm.tasks.generating import progress_bar
+from flexmdm.tasks.pipeline import Answer, of_each, progress_bar
 from flexmdm.tasks.text import report
-from flexmdm.tasks.text.pipeline import Filled, of_each
 
 
 def fill(
@@ -24,7 +23,7 @@ def fill(
     given: Sequence[str] = (),
     names: Sequence[str] = (),
     **options: Any,
-) -> list[Filled]:
+) -> list[Answer]:
     """Print ``num`` answers for each program, given as what stands before and behind its gap."""
     pairs = of_each(programs, _pair, names)
     with progress_bar(len(pairs) * num, "filling") as bar:
@@ -38,7 +37,7 @@ def fill(
                 f"around the gap it saw the nearest {found.context:,}"
             )
         measured = found.evaluations, found.hit_max_length, found.prompt, found.events
-        answers.append(Filled(before + found.text + after, (found.text,), found.tokens, *measured))
+        answers.append(Answer(before + found.text + after, (found.text,), found.tokens, *measured))
     report.show(pipeline.task, programs, answers, json, watch, console, given)
     return answers
 

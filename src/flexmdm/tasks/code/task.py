@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar
 
-from rich.console import Console
+import torch
 from torch import Tensor
 
 from flexmdm.canvas import Prompt, Template
 from flexmdm.data.functions import CodeSource
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.code.cutting import Cut, Cutter, Cutting
+from flexmdm.tasks.code.pipeline import CodePipeline
 from flexmdm.tasks.code.preparation import CodePreparation, encode_lines
+from flexmdm.tasks.code.settings import CodeSettings
 from flexmdm.tasks.code.templates import NUM_SPECIALS, Specials, behind, in_place
-from flexmdm.tasks.prepared import PreparedTask, StoredExamples, padded
+from flexmdm.tasks.prepared import PreparedTask, StoredExamples
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
     from flexmdm.backbones.model import FlexMDMModel
 
 _WEIGHTS = ("line", "lines", "span")
@@ -29,34 +29,22 @@ _ROOM = 1 / 8  # of the longest function, for a middle at least: the text around
 
 
 @dataclass(frozen=True)
-class CodeTask(PreparedTask):
+class CodeTask(CodeSettings, PreparedTask):
     """Filling gaps in Python functions.
 
     Every time a function is seen it is cut anew into prefix, middle and suffix (see `flexmdm.tasks.code.cutting`). The
-    formats are those of the paper's appendix (see `flexmdm.tasks.code.templates`), without an instruction.
-
-    Args:
-        data: of the `CodeSource`: .py files, files with code in a field, folders, data sets, or ``stdlib``.
-        field: of the `CodeSource`.
-        long: of the `CodePreparation`.
-        mixture: how often ``line``, ``lines`` and ``span`` are cut out, see `Cutting`.
-        max_length: tokens of a function at most, with up to 3 special ones.
-
-    The others are those of `PreparedTask`.
+    formats are those of the paper's appendix (see `flexmdm.tasks.code.templates`), without an instruction. The
+    arguments are those of `CodeSettings`.
     """
 
-    tokenizer: str = "bpe"
-    field: str | None = None
-    long: Literal["split", "drop"] = "split"
-    mixture: dict[str, float] = dataclasses.field(default_factory=lambda: _weights(Cutting()))
-    name: str = dataclasses.field(default="code", init=False)
+    nouns: ClassVar[str] = "gaps in functions (code)"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not set(self.mixture) <= set(_WEIGHTS):
             raise ValueError(f"a mixture has the weights {', '.join(_WEIGHTS)}; got {', '.join(self.mixture)}")
         object.__setattr__(self, "mixture", {name: float(self.mixture.get(name, 0.0)) for name in _WEIGHTS})
-        _ = self._cutting  # says what is wrong with it
+        _ = self._cutting  # raises if a weight is wrong
         if self.max_length <= NUM_SPECIALS:
             raise ValueError(f"max_length leaves no room for a function beside {NUM_SPECIALS} special tokens")
 
@@ -90,18 +78,18 @@ class CodeTask(PreparedTask):
 
     @property
     def vocab_size(self) -> int:
-        """The tokens, with the special ones that the model sees."""
-        return self.specials.sep + 1 if self.model == "flexmdm" else self.specials.pad + 1
+        """Return the number of tokens, with the special ones that the model sees."""
+        return self.layout.vocabulary(self.specials.sep + 1)
 
     @property
     def never_found(self) -> tuple[int, ...]:
-        """The special tokens that are always given."""
+        """Return the special tokens that are always given."""
         specials = self.specials
-        return (specials.sep,) if self.model == "flexmdm" else (specials.sep, specials.pre, specials.suf)
+        return (specials.sep,) if self.layout.inserts else (specials.sep, specials.pre, specials.suf)
 
     @property
     def width(self) -> int:
-        """Tokens of the longest function with its special tokens."""
+        """Return the number of tokens of the longest function with its special tokens."""
         return self.max_length if self.longest is None else self.longest + NUM_SPECIALS
 
     @cached_property
@@ -119,7 +107,7 @@ class CodeTask(PreparedTask):
     # Prompts and answers ----------------------------------------------------------------------------------------------
 
     def encode(self, prefix: str, suffix: str) -> tuple[list[int], list[int]]:
-        """The tokens before and behind a gap, as in training: each line on its own.
+        """Return the tokens before and behind a gap, as in training: each line on its own.
 
         Where they leave less than an eighth of the longest function to the middle, the lines that are farthest from
         the gap are left out; in training, long functions are seen in windows too.
@@ -131,31 +119,25 @@ class CodeTask(PreparedTask):
         return sum(before, []), sum(after, [])
 
     def prompt(self, prefix: Sequence[int], suffix: Sequence[int]) -> Prompt:
-        """What generation starts from."""
+        """Return what generation starts from."""
         if len(prefix) + len(suffix) + NUM_SPECIALS >= self.width:
             raise ValueError(
                 f"prefix and suffix leave no room for a middle: they have {len(prefix) + len(suffix)} tokens, "
                 f"and this model was trained on at most {self.width} with {NUM_SPECIALS} special ones"
             )
-        if self.model == "flexmdm":
-            return Prompt.infill(self.specials.in_place(prefix, suffix))
-        ahead = self.specials.ahead(prefix, suffix)
-        return Prompt((*ahead, *[None] * (self.width - len(ahead))), (False,) * (self.width + 1))
+        if self.layout.inserts:
+            return self.layout.between(self.specials.in_place(prefix, suffix))
+        return self.layout.behind(self.specials.ahead(prefix, suffix))
 
     def middle(self, sequence: Sequence[int], prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
-        """The tokens of the middle: between the separators, or for MDM behind everything else and up to PAD."""
-        if self.model == "flexmdm":
-            tokens = list(sequence[len(prefix) + 1 : len(sequence) - len(suffix) - 1])
-        else:
-            tokens = list(sequence[len(prefix) + len(suffix) + NUM_SPECIALS :])
-            tokens = tokens[: tokens.index(self.pad)] if self.pad in tokens else tokens
-        return self.clean(tokens)
+        """Return the tokens of the middle: between the separators, or for MDM behind everything else and up to PAD."""
+        if self.layout.inserts:
+            return self.clean(sequence[len(prefix) + 1 : len(sequence) - len(suffix) - 1])
+        return self.clean(self.layout.found(sequence[len(prefix) + len(suffix) + NUM_SPECIALS :]))
 
-    def preview(self, folder: Path, console: Console) -> Callable[[FlexMDMModel, int], dict[str, float]]:
-        """Two held-out functions with their middles filled, and the likelihood of some held-out middles."""
-        from flexmdm.tasks.code.preview import CodePreview
-
-        return CodePreview(self, folder, console)
+    def pipeline(self, model: FlexMDMModel) -> CodePipeline:
+        """Return the pipeline that fills gaps."""
+        return CodePipeline(self, model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,32 +147,34 @@ class CodeExamples(StoredExamples):
     task: CodeTask
 
     def cut(self, index: Tensor, numbers: Tensor, cutting: Cutting | None = None) -> Cut:
-        """The functions ``index`` ``[B]`` cut in three; the cuts belong to the ``numbers`` ``[B]``."""
+        """Cut the functions ``index`` ``[B]`` in three; the cuts belong to the ``numbers`` ``[B]``."""
         task = self.task
         longest = task.width - NUM_SPECIALS
         return task.cutter(self.store.take(index), cutting or task._cutting, longest, task.data_seed, numbers)
 
     def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
-        """The functions ``index`` ``[B]`` as examples; the same cuts for both models."""
+        """Return the functions ``index`` ``[B]`` as examples; the same cuts for both models."""
         cut = self.cut(index, numbers)
-        if self.task.model == "flexmdm":
-            return in_place(cut, self.task.specials)
-        x1, roles = behind(cut, self.task.specials)
-        return padded(x1, self.task, roles)
+        layout, specials = self.task.layout, self.task.specials
+        if layout.inserts:
+            return layout.example(*in_place(cut, specials))
+        x1, roles = behind(cut, specials)
+        return layout.example(x1, Template.of_roles(roles))
+
+    def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
+        """Return the functions ``index`` ``[B]``, cut in the same way each time, and the sizes of their middles."""
+        characters = torch.tensor([len(middle) for _, middle, _ in self.triples(index, index)])
+        return *self.take(index, index), self.cut(index, index).sizes, characters
 
     def triples(self, index: Tensor, numbers: Tensor, cutting: Cutting | None = None) -> list[tuple[str, str, str]]:
-        """Prefix, middle and suffix as text, to ask a `CodePipeline` with."""
+        """Return prefix, middle and suffix as text, to ask a `CodePipeline` with."""
         decode = self.task.text.decode
         parts = self.cut(index, numbers, cutting).parts()
         return [(decode(prefix), decode(middle), decode(suffix)) for prefix, middle, suffix in parts]
 
 
-def _weights(cutting: Cutting) -> dict[str, float]:
-    return dict(zip(_WEIGHTS, cutting.weights, strict=True))
-
-
 def _nearest(before: list[list[int]], after: list[list[int]], most: int) -> tuple[list[list[int]], list[list[int]]]:
-    """The lines nearest to the gap, ``most`` tokens of them: the farthest line of the longer side goes first."""
+    """Return the lines nearest to the gap, ``most`` tokens of them: the farthest line of the longer side goes first."""
     before, after = list(before), list(after)
     while (left := sum(map(len, before))) + (right := sum(map(len, after))) > most:
         side, farthest = (before, 0) if left >= right else (after, -1)

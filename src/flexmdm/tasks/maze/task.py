@@ -1,12 +1,12 @@
-"""The maze as a task: training examples, prompts and what to make of the answer, for FlexMDM and for MDM."""
+"""The maze as a task: training examples, prompts and answers, for FlexMDM and for MDM."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, ClassVar, TypeGuard
 
 import torch
 from rich.console import Console
@@ -15,25 +15,25 @@ from torch import Tensor
 from flexmdm.canvas import Prompt, Role, Template
 from flexmdm.randomness import stream, uniform
 from flexmdm.sequences import Ragged
+from flexmdm.tasks.layouts import Layout, inserts, layout_of
 from flexmdm.tasks.maze.grid import Maze
 from flexmdm.tasks.maze.paths import PathData, choose_subgoals, distinct_problems, make_paths, through_template
+from flexmdm.tasks.maze.pipeline import MazePipeline
+from flexmdm.tasks.maze.settings import MazeSettings
+
+if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
+    from flexmdm.backbones.model import FlexMDMModel
 
 _COUNT = stream("number of subgoals")
 _FEWEST = 2  # start and goal
 
 
 @dataclass(frozen=True)
-class MazeTask:
+class MazeTask(MazeSettings):
     """Connect K subgoals by a path in a fixed maze that the model has never been shown.
 
     FlexMDM grows a path between the subgoals, which are fixed tokens. MDM sees ``g1 ... gK SEP path PAD ...`` with all
-    behind SEP masked; its PAD is an ordinary token.
-
-    Args:
-        size, maze_seed, extra_doors: of `Maze.division`.
-        subgoals: the fewest and the most subgoals K of a training example, both drawn evenly; one number is both.
-        model: who the examples are for.
-        pairs, paths_per_pair, held_out, data_seed: of the paths.
+    behind SEP masked; its PAD is an ordinary token. The arguments are those of `MazeSettings`.
 
     >>> task = MazeTask(size=7, pairs=50, subgoals=(2, 4))
     >>> x1, template = task.train.take(torch.tensor([0, 1]), torch.tensor([0, 1]))
@@ -41,16 +41,8 @@ class MazeTask:
     (2, 49)
     """
 
-    size: int = 41
-    subgoals: tuple[int, int] = (2, 12)
-    model: Literal["flexmdm", "mdm"] = "flexmdm"
-    maze_seed: int = 2025
-    extra_doors: float = 0.5
-    pairs: int = 15000
-    paths_per_pair: int = 10
-    held_out: float = 0.05
-    data_seed: int = 0
-    name: str = field(default="maze", init=False)
+    nouns: ClassVar[str] = "mazes"
+    previews: ClassVar[bool] = False  # the loss says enough
 
     def __post_init__(self) -> None:
         for name in ("size", "maze_seed", "pairs", "paths_per_pair", "data_seed"):
@@ -63,8 +55,7 @@ class MazeTask:
         object.__setattr__(self, "subgoals", (low, high))
         if not _FEWEST <= low <= high:
             raise ValueError(f"subgoals count start and goal and rise, such as 2-12; got {low}-{high}")
-        if self.model not in ("flexmdm", "mdm"):
-            raise ValueError(f"the model is flexmdm or mdm, got {self.model!r}")
+        inserts(self.model)  # raises if there is no such model
 
     @cached_property
     def maze(self) -> Maze:
@@ -85,9 +76,15 @@ class MazeTask:
         return self.size**2 + 1
 
     @property
+    def layout(self) -> Layout:
+        """Return how paths are laid out: no longer than twice the longest there is, or padded to it behind SEP."""
+        grown = min(2 * self.longest_path, self.size**2)
+        return layout_of(self.model, grown, self.subgoals[1] + 1 + self.longest_path, self.pad)
+
+    @property
     def vocab_size(self) -> int:
-        """All cells, walls too; for MDM also SEP and PAD."""
-        return self.size**2 + (2 if self.model == "mdm" else 0)
+        """Return the number of all cells, walls too; for MDM also SEP and PAD."""
+        return self.size**2 + (0 if inserts(self.model) else 2)
 
     @cached_property
     def longest_path(self) -> int:
@@ -95,10 +92,13 @@ class MazeTask:
 
     @property
     def max_length(self) -> int:
-        """No answer gets longer: twice the longest path there is (FlexMDM), or the padded form (MDM)."""
-        if self.model == "mdm":
-            return self.subgoals[1] + 1 + self.longest_path
-        return min(2 * self.longest_path, self.size**2)
+        """Return the length that no answer exceeds."""
+        return self.layout.longest
+
+    @property
+    def width(self) -> int:
+        """Return the most entries of a held-out sequence."""
+        return self.layout.longest
 
     @cached_property
     def train(self) -> MazeExamples:
@@ -109,7 +109,7 @@ class MazeTask:
         return MazeExamples(self, self._split[1])
 
     def problems(self, count: int, subgoals: int, seed: int = 0) -> list[list[int]]:
-        """``count`` held-out lists of ``subgoals`` tokens to connect: paths of pairs that training never saw.
+        """Return ``count`` held-out lists of ``subgoals`` tokens to connect: paths of pairs that training never saw.
 
         None comes twice as long as there are others: all held-out pairs have their turn, in random order, before one
         comes again.
@@ -121,48 +121,42 @@ class MazeTask:
         return distinct_problems(data, count, subgoals, seed)
 
     def prompt(self, subgoals: Sequence[int]) -> Prompt:
-        """What generation starts from."""
-        if self.model == "flexmdm":
+        """Return what generation starts from."""
+        if self.layout.inserts:
             return Prompt.through(subgoals)
         tokens = [*subgoals, self.separator, *[None] * self.longest_path]
         return Prompt(tuple(tokens), (False,) * (len(tokens) + 1))
 
     def path(self, sequence: Sequence[int]) -> list[int]:
-        """The path in what was generated: all of it, or for MDM what is behind SEP, without PAD.
+        """Return the path in what was generated: all of it, or for MDM what is behind SEP, without PAD.
 
         PAD is left out wherever it stands, as the paper does: an answer with PAD inside may still be a path.
         """
-        if self.model == "flexmdm":
+        if self.layout.inserts:
             return list(sequence)
         start = list(sequence).index(self.separator) + 1 if self.separator in sequence else 0
-        return [token for token in sequence[start:] if token != self.pad]
+        return self.layout.clean(sequence[start:])
 
     def settled(self, console: Console | None = None) -> MazeTask:
-        """Itself, with its paths made: whether there are any for these settings is known before training begins."""
+        """Return itself, with its paths made: whether there are any is known before training begins."""
         _ = self._split
         return self
 
     def save(self, folder: Path) -> None:
-        """Nothing more is needed."""
+        """Write nothing: the settings say it all."""
 
     def show(self, tokens: Sequence[int | None]) -> str:
-        """Cells by their number; ``·`` is a mask."""
+        """Return the numbers of the cells; ``·`` is a mask."""
         return " ".join("·" if token is None else str(token) for token in tokens)
 
-    def preview(self, folder: Path, console: Console) -> None:
-        """The loss says enough."""
+    def check_base(self, base: str, vocab_size: int | None = None) -> None:
+        """Raise if a model has fewer tokens than the maze has cells."""
+        if vocab_size is not None and self.vocab_size > vocab_size:
+            raise ValueError(f"the maze has {self.vocab_size:,} tokens and {base} knows {vocab_size:,}")
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "subgoals": list(self.subgoals)}
-
-    @classmethod
-    def from_dict(cls, stored: dict[str, Any]) -> MazeTask:
-        values: dict[str, Any] = {key: value for key, value in stored.items() if key != "name"}
-        known = [f.name for f in fields(cls) if f.init]
-        unknown = sorted(set(values) - set(known))
-        if unknown:
-            raise ValueError(f"the maze task has no {', '.join(unknown)}; it knows {', '.join(known)}")
-        return cls(**values)
+    def pipeline(self, model: FlexMDMModel) -> MazePipeline:
+        """Return the pipeline that plans."""
+        return MazePipeline(self, model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,17 +170,27 @@ class MazeExamples:
         return len(self.data.paths)
 
     def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
-        """The paths ``index`` ``[B]`` in the form the model learns from; subgoals belong to the ``numbers`` ``[B]``."""
+        """Return the paths ``index`` ``[B]`` as examples; their subgoals belong to the ``numbers`` ``[B]``."""
         paths = self.data.paths[index]
         low, high = self.task.subgoals
         counts = low + ((high - low + 1) * uniform(self.task.data_seed, _COUNT, numbers)).long()
         chosen = choose_subgoals(paths, counts, self.task.data_seed, numbers)
-        if self.task.model == "flexmdm":
-            return paths, through_template(paths, chosen)
+        if self.task.layout.inserts:
+            return self.task.layout.example(paths, through_template(paths, chosen))
         return self._padded(paths, paths.keep(chosen))
 
+    def some(self, num: int, seed: int = 0) -> Tensor:
+        """Return the indices of ``num`` of them at random, or of all."""
+        return torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:num]
+
+    def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
+        """Return the paths ``index`` ``[B]``, and twice how many of their cells are not given: cells are tokens."""
+        x1, template = self.take(index, index)
+        cells = template.roles.count(template.roles.values != Role.FIXED)
+        return x1, template, cells, cells
+
     def _padded(self, paths: Ragged, subgoals: Ragged) -> tuple[Ragged, Template]:
-        """g1 ... gK SEP path PAD ...: the prompt fixed, the rest present."""
+        """Return g1 ... gK SEP path PAD ...: the prompt fixed, the rest present."""
         task, size = self.task, len(paths)
         separator = Ragged(torch.full((size,), task.separator), torch.ones(size, dtype=torch.int64))
         missing = task.longest_path - paths.lengths
@@ -202,7 +206,7 @@ def _is_whole(value: object) -> TypeGuard[int]:
 
 
 def _span_of(subgoals: object) -> tuple[int, int]:
-    """The fewest and the most subgoals, from two numbers or from one that is both."""
+    """Return the fewest and the most subgoals, from two numbers or from one that is both."""
     span = [subgoals, subgoals] if _is_whole(subgoals) else subgoals
     if isinstance(span, Sequence) and len(span) == 2 and all(_is_whole(number) for number in span):
         return span[0], span[1]
@@ -217,7 +221,7 @@ def _check_cells(subgoals: int, longest: int, kind: str) -> None:
 
 
 def join(parts: Sequence[Ragged]) -> Ragged:
-    """The sequences of several batches of the same size, one behind the other within each sequence."""
+    """Join the sequences of several batches of the same size, one behind the other within each sequence."""
     everything = Ragged.cat(parts)
     size = len(parts[0])
     order = torch.arange(len(parts) * size).view(len(parts), size).T.flatten()

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from flexmdm.tasks.generating import progress_bar
-from flexmdm.tasks.sft.pipeline import Answer, SFTPipeline
+from flexmdm.tasks.pipeline import Answer, progress_bar
+from flexmdm.tasks.sft.pipeline import SFTPipeline
 from flexmdm.tasks.text.playback import play
 from flexmdm.tasks.text.report import EMPTY, write_json
 

@@ -3,55 +3,42 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from rich.console import Console
 from torch import Tensor
 
 from flexmdm.canvas import Prompt, Template
 from flexmdm.data import PairSource
 from flexmdm.data.pairs import Messages
 from flexmdm.sequences import Ragged
-from flexmdm.tasks.prepared import PreparedTask, StoredExamples, padded
-from flexmdm.tasks.sft.formats import PLAIN, PromptFormat
+from flexmdm.tasks.prepared import PreparedTask, StoredExamples
+from flexmdm.tasks.sft.formats import PromptFormat
+from flexmdm.tasks.sft.pipeline import SFTPipeline
 from flexmdm.tasks.sft.preparation import PairPreparation
-from flexmdm.tasks.sft.templates import prompt_templates
+from flexmdm.tasks.sft.settings import SFTSettings
+from flexmdm.tasks.templates import prefix_templates
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
     from flexmdm.backbones.model import FlexMDMModel
 
 
 @dataclass(frozen=True)
-class SFTTask(PreparedTask):
+class SFTTask(SFTSettings, PreparedTask):
     """Instruction fine-tuning on pairs of a prompt and its answer.
 
     The tokens of the prompt are fixed: FlexMDM inserts and reveals the answer behind them, and MDM reveals as many
     masks as fill the width of the longest pair, the answer and then PAD. Nothing but the end (FlexMDM) or PAD (MDM) is
-    put behind an answer, also with a chat template.
-
-    Args:
-        prompt_field, answer_field, remove: of the `PairSource`.
-        format: how a prompt is written, see `PromptFormat`.
-        pad_id: the token that is PAD for MDM; by default a new one behind those of the tokenizer. LLaDA's is its end
-            of text.
-
-    The others are those of `PreparedTask`. Pairs longer than ``max_length`` are dropped.
+    put behind an answer, also with a chat template. The arguments are those of `SFTSettings`.
     """
 
-    prompt_field: str | None = None
-    answer_field: str | None = None
-    format: str = PLAIN
-    pad_id: int | None = None
-    remove: str | None = None
-    name: str = field(default="sft", init=False)
+    nouns: ClassVar[str] = "prompts and answers (sft)"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        PromptFormat(self.format)  # says what is wrong with it
+        PromptFormat(self.format)  # raises if it is none
         if self.pad_id is not None and self.pad_id < 0:
             raise ValueError(f"pad_id is a token, from 0 on; got {self.pad_id}")
         try:
@@ -79,11 +66,6 @@ class SFTTask(PreparedTask):
     def pad(self) -> int:
         return self.text.size if self.pad_id is None else self.pad_id
 
-    @property
-    def vocab_size(self) -> int:
-        """The tokens, for MDM with PAD; a pretrained model may know more."""
-        return max(self.text.size, self.pad + 1) if self.model == "mdm" else self.text.size
-
     @cached_property
     def train(self) -> PairExamples:
         return PairExamples(self, self.prepared.train)
@@ -95,35 +77,27 @@ class SFTTask(PreparedTask):
     # Prompts and answers ----------------------------------------------------------------------------------------------
 
     def encode(self, messages: Messages) -> list[int]:
-        """The tokens of a prompt, as in training."""
+        """Return the tokens of a prompt, as in training."""
         self.text.refuse_unknown(content for _, content in messages)
         return PromptFormat(self.format).encode(self.text, [messages])[0].tolist()
 
     def prompt(self, tokens: Sequence[int]) -> Prompt:
-        """What generation starts from: these tokens, and the answer to find behind them."""
-        most = self.max_length if self.model == "flexmdm" else self.width
+        """Return what generation starts from: these tokens, and the answer to find behind them."""
+        most = self.layout.longest
         if len(tokens) >= most:
             raise ValueError(
                 f"the prompt leaves no room for an answer: it has {len(tokens)} tokens, "
                 f"and this model was trained on at most {most}; ask more briefly, or train with a larger --max-length"
             )
-        if self.model == "flexmdm":
-            return Prompt.prefix(tokens)
-        masks = self.width - len(tokens)
-        return Prompt((*tokens, *[None] * masks), (False,) * (self.width + 1))
+        return self.layout.behind(tokens)
 
     def answer(self, sequence: Sequence[int], prompt_length: int) -> list[int]:
-        """The tokens of the answer: behind the prompt, and for MDM up to the first PAD."""
-        tokens = list(sequence[prompt_length:])
-        if self.model == "mdm" and self.pad in tokens:
-            tokens = tokens[: tokens.index(self.pad)]
-        return self.clean(tokens)
+        """Return the tokens of the answer: behind the prompt, and for MDM up to the first PAD."""
+        return self.clean(self.layout.found(sequence[prompt_length:]))
 
-    def preview(self, folder: Path, console: Console) -> Callable[[FlexMDMModel, int], dict[str, float]]:
-        """The answers to two held-out prompts, and the likelihood of some held-out answers."""
-        from flexmdm.tasks.sft.preview import AnswerPreview
-
-        return AnswerPreview(self, folder, console)
+    def pipeline(self, model: FlexMDMModel) -> SFTPipeline:
+        """Return the pipeline that answers."""
+        return SFTPipeline(self, model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,12 +107,11 @@ class PairExamples(StoredExamples):
     task: SFTTask
 
     def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
-        """The pairs ``index`` ``[B]``, whatever their ``numbers`` ``[B]``."""
+        """Return the pairs ``index`` ``[B]`` as examples, whatever their ``numbers`` ``[B]``."""
         x1 = self.store.take(index)
-        template = prompt_templates(x1, self.store.prompts[index])
-        return (x1, template) if self.task.model == "flexmdm" else padded(x1, self.task, template.roles)
+        return self.task.layout.example(x1, prefix_templates(x1, self.store.prompts[index]))
 
-    @property
-    def answer_lengths(self) -> Tensor:
-        """``[S]``: tokens of each answer."""
-        return self.store.lengths - self.store.prompts
+    def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
+        """Return the pairs ``index`` ``[B]``, and the tokens and characters of their answers."""
+        answers = (self.store.lengths - self.store.prompts)[index]
+        return *self.take(index, index), answers, self.store.characters[index]

@@ -16,9 +16,9 @@ from rich.text import Text
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.evaluation.intervals import by_name
 from flexmdm.evaluation.lengths import ENOUGH
-from flexmdm.tasks.generating import progress_bar
+from flexmdm.tasks.pipeline import Answer, progress_bar
 from flexmdm.tasks.prepared import PreparedTask
-from flexmdm.tasks.text.pipeline import Filled, TextPipeline
+from flexmdm.tasks.text.pipeline import TextPipeline
 from flexmdm.tasks.text.playback import play
 from flexmdm.tasks.text.task import TextTask
 
@@ -36,7 +36,7 @@ def sample(
     watch: bool = False,
     console: Console | None = None,
     **options: Any,
-) -> list[Filled]:
+) -> list[Answer]:
     """Print ``num`` samples, one after the other (with a line between those that have several lines)."""
     return fill(TextPipeline(task, model), [["", ""]], num, json, watch, console, **options)
 
@@ -50,7 +50,7 @@ def fill(
     console: Console | None = None,
     given: Sequence[str] = (),
     **options: Any,
-) -> list[Filled]:
+) -> list[Answer]:
     """Print ``num`` answers for each text, what was found in colour; ``given`` is that of `show`."""
     answers = fill_with_bar(pipeline, texts, num, trace=watch, **options)
     show(pipeline.task, texts, answers, json, watch, console, given)
@@ -60,7 +60,7 @@ def fill(
 def show(
     task: PreparedTask,
     texts: Sequence[Sequence[str]],
-    answers: Sequence[Filled],
+    answers: Sequence[Answer],
     json: Path | None = None,
     watch: bool = False,
     console: Console | None = None,
@@ -227,13 +227,13 @@ def _bits(estimate: Any) -> str:
 
 def fill_with_bar(
     pipeline: TextPipeline, texts: Sequence[Sequence[str]], num: int, what: str = "writing", **options: Any
-) -> list[Filled]:
+) -> list[Answer]:
     """`TextPipeline.fill` with a progress bar on standard error."""
     with progress_bar(len(texts) * num, what) as show:
         return pipeline.fill(texts, num, callback=show, **options)
 
 
-def _coloured(pieces: Sequence[str], answer: Filled) -> Text:
+def _coloured(pieces: Sequence[str], answer: Answer) -> Text:
     text = Text()
     for piece, gap in zip(pieces, (*answer.gaps, ""), strict=True):
         text.append(piece)

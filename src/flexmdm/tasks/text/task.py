@@ -1,13 +1,11 @@
-"""Sequences from files as a task: training examples, prompts and what to make of the answer, for FlexMDM and MDM."""
+"""Sequences from files as a task: training examples and prompts, for FlexMDM and MDM."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import Console
 from torch import Tensor
@@ -15,34 +13,24 @@ from torch import Tensor
 from flexmdm.canvas import Prompt, Template
 from flexmdm.data import BalancedStore, Preparation, Prepared, Source
 from flexmdm.sequences import Ragged
-from flexmdm.tasks.prepared import PreparedTask, StoredExamples, padded
+from flexmdm.tasks.prepared import PreparedTask, StoredExamples
+from flexmdm.tasks.text.pipeline import TextPipeline
+from flexmdm.tasks.text.settings import TextSettings
 from flexmdm.tasks.text.templates import Mixture, draw_templates
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
     from flexmdm.backbones.model import FlexMDMModel
 
 
 @dataclass(frozen=True)
-class TextTask(PreparedTask):
+class TextTask(TextSettings, PreparedTask):
     """Sequences of tokens: text, names, molecules, proteins, whatever a file holds.
 
     FlexMDM learns from the sequences as they are. MDM sees them padded to the longest; its PAD is an ordinary token.
-
-    Args:
-        field, paragraphs: of the `Source`.
-        long: of the `Preparation`.
-        mixture: weights of the templates, by name.
-        balanced: learn from each entry of ``data`` equally often, however large it is.
-
-    The others are those of `PreparedTask`.
+    The arguments are those of `TextSettings`.
     """
 
-    field: str | None = None
-    paragraphs: bool = False
-    long: Literal["split", "drop"] = "split"
-    mixture: dict[str, float] = dataclasses.field(default_factory=lambda: asdict(Mixture()))
-    balanced: bool = False
-    name: str = dataclasses.field(default="text", init=False)
+    nouns: ClassVar[str] = "text"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,7 +38,7 @@ class TextTask(PreparedTask):
         if not set(self.mixture) <= known:
             raise ValueError(f"a mixture has the weights {', '.join(sorted(known))}; got {', '.join(self.mixture)}")
         object.__setattr__(self, "mixture", {name: float(self.mixture.get(name, 0.0)) for name in asdict(Mixture())})
-        Mixture(**self.mixture)  # says what is wrong with it
+        Mixture(**self.mixture)  # raises if a weight is wrong
 
     @property
     def _mixture(self) -> Mixture:
@@ -84,11 +72,6 @@ class TextTask(PreparedTask):
         counts = {name: sum(part.counts[name] for part in parts) for name in parts[0].counts}
         return Prepared(parts[0].tokenizer, train, validation, counts, parts[0].folder)
 
-    @property
-    def vocab_size(self) -> int:
-        """The tokens; for MDM also PAD."""
-        return self.text.size + (1 if self.model == "mdm" else 0)
-
     @cached_property
     def train(self) -> TextExamples:
         return TextExamples(self, self.prepared.train)
@@ -100,35 +83,21 @@ class TextTask(PreparedTask):
     # Prompts and answers ----------------------------------------------------------------------------------------------
 
     def prompt(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
-        """Fixed pieces of tokens with something to find between them; ``[[], []]`` is the empty prompt."""
+        """Return the prompt of fixed pieces with something to find between them; ``[[], []]`` is the empty prompt."""
         fixed = sum(map(len, pieces))
         needed = fixed + minimum * (len(pieces) - 1)
-        most = self.max_length if self.model == "flexmdm" else self.width
+        most = self.layout.longest
         if needed > most or (fixed == most and minimum == 0):
             gaps = f", each gap takes {minimum:,} or more" if minimum else ""
             raise ValueError(
                 f"the text leaves no room: {fixed:,} tokens are given{gaps}, and this model was trained on at most "
                 f"{most:,}"
             )
-        if self.model == "flexmdm":
-            return Prompt.infill(pieces, minimum, maximum)
-        # Always as wide as in training: what follows a text is PAD, known or, behind a prefix, to be found.
-        if len(pieces) == 2 and not pieces[1] and minimum == 0 and maximum is None:
-            tokens = [*pieces[0], *[None] * (self.width - fixed)]
-        elif minimum == maximum and maximum:
-            tokens = list(Prompt.infill(pieces, minimum, maximum).tokens)
-            tokens += [self.pad] * (self.width - len(tokens))
-        else:
-            raise ValueError(
-                "an MDM fills a known number of masks: say how many tokens each gap has by equal --min and --max"
-            )
-        return Prompt(tuple(tokens), (False,) * (len(tokens) + 1))
+        return self.layout.between(pieces, minimum, maximum)
 
-    def preview(self, folder: Path, console: Console) -> Callable[[FlexMDMModel, int], dict[str, float]]:
-        """Two samples, and the likelihood of some held-out sequences."""
-        from flexmdm.tasks.text.preview import Preview
-
-        return Preview(self, folder, console)
+    def pipeline(self, model: FlexMDMModel) -> TextPipeline:
+        """Return the pipeline that samples, completes and infills."""
+        return TextPipeline(self, model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +111,13 @@ class TextExamples(StoredExamples):
         return float(self.store.lengths.double().mean())
 
     def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
-        """The sequences ``index`` ``[B]``; their templates belong to the ``numbers`` ``[B]``."""
+        """Return the sequences ``index`` ``[B]`` as examples; their templates belong to the ``numbers`` ``[B]``."""
         x1 = self.store.take(index)
         template = draw_templates(x1, self.task._mixture, self.mean_length, self.task.data_seed, numbers)
-        return (x1, template) if self.task.model == "flexmdm" else padded(x1, self.task, template.roles)
+        return self.task.layout.example(x1, template)
+
+    def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
+        """Return the sequences ``index`` ``[B]`` with nothing given, and their tokens and characters."""
+        x1 = self.store.take(index)
+        found = self.task.layout.example(x1, Template.free(x1))
+        return *found, self.store.lengths[index], self.store.characters[index]

@@ -52,7 +52,7 @@ class Mixture:
 
 
 def draw_templates(x1: Ragged, mixture: Mixture, mean_length: float, seed: int, numbers: Tensor) -> Template:
-    """A template for every sequence.
+    """Draw a template for every sequence.
 
     Args:
         x1: the sequences.

@@ -1,4 +1,4 @@
-"""The template of instruction fine-tuning: the prompt is fixed, and whatever comes behind it is the answer."""
+"""Templates that several tasks have."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from flexmdm.canvas import Template
 from flexmdm.sequences import Ragged
 
 
-def prompt_templates(x1: Ragged, prompts: Tensor) -> Template:
-    """The first ``prompts`` ``[B]`` tokens of each sequence are fixed, and only the gap behind them is open.
+def prefix_templates(x1: Ragged, prompts: Tensor) -> Template:
+    """Fix the first ``prompts`` ``[B]`` tokens of each sequence; only the gap behind them is open.
 
     That gap is open for an empty answer too, so that nothing tells its length.
 
-    >>> template = prompt_templates(Ragged.from_lists([[5, 6, 7, 8], [5, 6]]), torch.tensor([2, 2]))
+    >>> template = prefix_templates(Ragged.from_lists([[5, 6, 7, 8], [5, 6]]), torch.tensor([2, 2]))
     >>> template.roles.tolist(), template.open_gaps.tolist()
     ([[2, 2, 0, 0], [2, 2]], [[False, False, True], [False, False, True]])
     """

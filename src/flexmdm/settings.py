@@ -1,0 +1,52 @@
+"""Settings: fields of a dataclass that carry their own documentation, so that an option is written down once.
+
+A field made by `setting` is a field of the configuration file and of the run, and the command line makes an option of
+it. This module imports nothing of the house and nothing heavy: `flexmdm --help` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, Field, field, fields
+from typing import Any
+
+
+def setting(
+    default: Any = MISSING,
+    *,
+    help: str = "",
+    flag: str | None = None,
+    parse: Callable[[str], Any] | None = None,
+    option: bool = True,
+    default_factory: Callable[[], Any] | Any = MISSING,
+    **field_options: Any,
+) -> Any:
+    """Return a dataclass field with what the command line needs to know of it.
+
+    Args:
+        default, default_factory: as in `dataclasses.field`.
+        help: the help text of its option.
+        flag: the name of its option; by default that of the field, with hyphens.
+        parse: makes the value from the text of the option, where it is not a plain number, text or flag.
+        option: whether the command line has an option for it at all.
+        field_options: further options of `dataclasses.field`.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Recipe:
+    ...     batch_size: int = setting(64, help="Sequences per pass.")
+    >>> flag_of(fields(Recipe)[0]), Recipe().batch_size
+    ('--batch-size', 64)
+    """
+    metadata = {"help": help, "flag": flag, "parse": parse, "option": option and bool(help)}
+    return field(default=default, default_factory=default_factory, metadata=metadata, **field_options)
+
+
+def flag_of(one: Field) -> str:
+    """Return the name of the option of a field."""
+    return one.metadata.get("flag") or "--" + one.name.replace("_", "-")
+
+
+def options_of(settings: Any) -> dict[str, Field]:
+    """Return the fields of a settings class that the command line has options for, by name."""
+    return {one.name: one for one in fields(settings) if one.metadata.get("option")}

@@ -1,0 +1,32 @@
+"""The settings of functions with a gap: options, configuration and what a run stores of its task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from flexmdm.settings import setting
+from flexmdm.tasks.settings import FileSettings, weights
+
+_WEIGHTS = {"line": 0.5, "lines": 0.25, "span": 0.25}
+
+
+@dataclass(frozen=True)
+class CodeSettings(FileSettings):
+    """The settings of Python functions with a gap.
+
+    Attributes:
+        data: .py files, files with code in a field, folders, data sets, or ``stdlib``, see `flexmdm.data.CodeSource`.
+        field: of the `flexmdm.data.CodeSource`.
+        long: of the `flexmdm.tasks.code.preparation.CodePreparation`.
+        mixture: how often ``line``, ``lines`` and ``span`` are cut out, see `flexmdm.tasks.code.cutting.Cutting`.
+        max_length: tokens of a function at most, with up to 3 special ones.
+    """
+
+    tokenizer: str = setting("bpe", help="Tokens: characters, bytes, bpe, or a Hugging Face tokenizer.")
+    field: str | None = setting(None, help="Field or column to read. [default: text, code]")
+    long: Literal["split", "drop"] = setting("split", help="What to do with longer functions: split or drop.")
+    mixture: dict[str, float] = setting(
+        default_factory=lambda: dict(_WEIGHTS), help="Weights of what is cut out.", parse=weights
+    )
+    name: str = setting("code", init=False)

@@ -1,0 +1,149 @@
+"""Layouts: how a clean sequence becomes an example, a prompt and an answer, for FlexMDM and for MDM.
+
+FlexMDM grows a sequence as it is (`Grown`). MDM fills masks that are there from the start, so that every sequence is
+padded to one width, and PAD is an ordinary token that it has to find (`Padded`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from flexmdm.canvas import Prompt, Role, Template
+from flexmdm.sequences import Ragged
+
+FLEXMDM, MDM = MODELS = "flexmdm", "mdm"
+
+
+def inserts(model: str) -> bool:
+    """Return whether a kind of model, by its name, inserts tokens; an unknown name is an error.
+
+    >>> inserts("flexmdm"), inserts("mdm")
+    (True, False)
+    """
+    if model not in MODELS:
+        raise ValueError(f"the model is flexmdm or mdm, got {model!r}")
+    return model == FLEXMDM
+
+
+def layout_of(model: str, longest: int, width: int, pad: int) -> Layout:
+    """Return the layout for a kind of model.
+
+    Args:
+        model: ``flexmdm`` or ``mdm``.
+        longest: tokens that FlexMDM may grow to.
+        width: tokens that MDM pads to.
+        pad: what it pads with.
+    """
+    return Grown(longest) if inserts(model) else Padded(width, pad)
+
+
+@dataclass(frozen=True)
+class Grown:
+    """Sequences as they are, of any length: what FlexMDM learns from.
+
+    Attributes:
+        longest: the most tokens of a sequence.
+
+    >>> Grown(9).behind([7, 8])
+    Prompt(tokens=(7, 8), open_gaps=(False, False, True))
+    """
+
+    longest: int
+    inserts: ClassVar[bool] = True
+
+    def vocabulary(self, size: int) -> int:
+        """Return the size of the vocabulary of a model for ``size`` tokens: just these."""
+        return size
+
+    def example(self, x1: Ragged, template: Template) -> tuple[Ragged, Template]:
+        """Return what is learned from: the sequences and their templates."""
+        return x1, template
+
+    def behind(self, given: Sequence[int]) -> Prompt:
+        """Return the prompt that goes on behind the ``given`` tokens."""
+        return Prompt.prefix(given)
+
+    def between(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
+        """Return the prompt with something to find between the pieces, see `Prompt.infill`."""
+        return Prompt.infill(pieces, minimum, maximum)
+
+    def found(self, tokens: Sequence[int]) -> list[int]:
+        """Return the tokens behind what was given: all of them."""
+        return list(tokens)
+
+    def clean(self, tokens: Sequence[int]) -> list[int]:
+        """Return the tokens of a text: all of them."""
+        return list(tokens)
+
+
+@dataclass(frozen=True)
+class Padded:
+    """Sequences padded to one width, all masks from the start: what MDM learns from.
+
+    Attributes:
+        longest: the width.
+        pad: the token behind the end of a sequence.
+
+    >>> layout = Padded(4, pad=9)
+    >>> layout.behind([7, 8])
+    Prompt(tokens=(7, 8, None, None), open_gaps=(False, False, False, False, False))
+    >>> layout.found([5, 9, 5])
+    [5]
+    """
+
+    longest: int
+    pad: int
+    inserts: ClassVar[bool] = False
+
+    def vocabulary(self, size: int) -> int:
+        """Return the size of the vocabulary of a model for ``size`` tokens: these and PAD."""
+        return max(size, self.pad + 1)
+
+    def example(self, x1: Ragged, template: Template) -> tuple[Ragged, Template]:
+        """Return the sequences with PAD behind them: fixed tokens stay fixed, all others are masks from the start."""
+        size, width = len(x1), self.longest
+        tokens = torch.full((size, width), self.pad)
+        roles = torch.full((size, width), int(Role.PRESENT))
+        tokens[x1.rows, x1.columns] = x1.values
+        fixed = template.roles.values == Role.FIXED
+        roles[x1.rows, x1.columns] = torch.where(fixed, int(Role.FIXED), int(Role.PRESENT))
+        full = Ragged(tokens.flatten(), torch.full((size,), width))
+        return full, Template.of_roles(full.with_values(roles.flatten()))
+
+    def behind(self, given: Sequence[int]) -> Prompt:
+        """Return the prompt with the ``given`` tokens, and behind them masks up to the width."""
+        return self._closed([*given, *[None] * (self.longest - len(given))])
+
+    def between(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
+        """Return the prompt with known numbers of masks between the pieces, and PAD behind the last.
+
+        It is always as wide as in training: what follows a text is PAD, known or, behind a prefix, to be found.
+        """
+        if len(pieces) == 2 and not pieces[1] and minimum == 0 and maximum is None:
+            return self.behind(pieces[0])
+        if minimum != maximum or not maximum:
+            raise ValueError(
+                "an MDM fills a known number of masks: say how many tokens each gap has by equal --min and --max"
+            )
+        tokens = Prompt.infill(pieces, minimum, maximum).tokens
+        return self._closed([*tokens, *[self.pad] * (self.longest - len(tokens))])
+
+    def found(self, tokens: Sequence[int]) -> list[int]:
+        """Return the tokens up to the first PAD."""
+        tokens = list(tokens)
+        return tokens[: tokens.index(self.pad)] if self.pad in tokens else tokens
+
+    def clean(self, tokens: Sequence[int]) -> list[int]:
+        """Return the tokens that are not PAD, wherever it stands."""
+        return [token for token in tokens if token != self.pad]
+
+    @staticmethod
+    def _closed(tokens: Sequence[int | None]) -> Prompt:
+        return Prompt(tuple(tokens), (False,) * (len(tokens) + 1))
+
+
+Layout = Grown | Padded

@@ -1,0 +1,288 @@
+"""From requests to answers with a trained model: encode, prompt, generate, decode; one `Answer` for all tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from torch import Tensor
+
+from flexmdm.canvas import Canvas, Prompt
+from flexmdm.denoiser import Denoiser, Prediction
+from flexmdm.generation import Event, Progress, generate
+from flexmdm.generation.defaults import DEFAULTS
+from flexmdm.tasks.task import Task
+
+if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
+    from flexmdm.backbones.model import FlexMDMModel
+
+BATCH = 64
+_NAMED = 10  # bad texts in one error
+Callback = Callable[[int, Progress], None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer of a model.
+
+    Attributes:
+        text: what it wrote: a whole text with its gaps filled (text), an answer (sft), the middle of a program (code).
+        gaps: what it found for each gap.
+        tokens: of the text.
+        evaluations: of the network.
+        hit_max_length: whether it grew to the longest sequence, where insertions end.
+        prompt, events: what it started from, and what happened, if a trace was asked for.
+        context, around: tokens of the given text that the model saw, and that there are; fewer if they left no room.
+    """
+
+    text: str
+    gaps: tuple[str, ...]
+    tokens: tuple[int, ...]
+    evaluations: int
+    hit_max_length: bool
+    prompt: Prompt
+    events: tuple[Event, ...] = ()
+    context: int = 0
+    around: int = 0
+
+    @property
+    def shortened(self) -> bool:
+        """Return whether the model saw only a part of what was given."""
+        return self.context < self.around
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One sequence.
+
+    Attributes:
+        prompt: the number of the prompt that it began as.
+        sequence, given, evaluations, hit_max_length, events: of `flexmdm.Generation`; no events without a trace.
+    """
+
+    prompt: int
+    sequence: list[int]
+    given: list[bool]
+    evaluations: int
+    hit_max_length: bool
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A task with a trained model; what requests, prompts and answers are, the pipeline of each task says.
+
+    Attributes:
+        task, model: what was trained.
+        task_name: the task whose runs it takes.
+        uses: for errors, the commands that such a run is for.
+        whole_files: whether a file is one text, and not one text per line.
+    """
+
+    task: Any
+    model: FlexMDMModel
+    task_name: ClassVar[str] = ""
+    uses: ClassVar[str] = ""
+    whole_files: ClassVar[bool] = False
+
+    @classmethod
+    def from_pretrained(cls, run: str | Path, device: str | None = None) -> Self:
+        """Load the folder of a run, or weights that come with the package by their name (such as ``text``)."""
+        from flexmdm.tasks.loading import load_as
+
+        return cls(*load_as(cls.task_name, run, device))
+
+    # What commands ask; a pipeline overrides what its task can do -----------------------------------------------------
+
+    def sample(self, num: int = 1, *, full: bool = False, **options: Any) -> list[Any]:
+        """Write ``num`` sequences from nothing: texts, or with ``full`` their `Answer`s."""
+        raise ValueError(f"a run on {self.task.name} does not write from nothing: {self.uses}")
+
+    def complete(self, text: Any, num: int = 1, *, full: bool = False, **options: Any) -> Any:
+        """Go on behind a text: a string for a string, a list for a list, ``num`` > 1 or ``full`` `Answer`s."""
+        raise ValueError(f"a run on {self.task.name} does not go on behind a text: {self.uses}")
+
+    def infill(self, text: Any, num: int = 1, *, full: bool = False, **options: Any) -> Any:
+        """Fill the gaps of a text: a string for a string, a list for a list, ``num`` > 1 or ``full`` `Answer`s."""
+        raise ValueError(f"a run on {self.task.name} does not fill the gaps of a text: {self.uses}")
+
+    def preview(self, num: int, seed: int, **options: Any) -> list[str]:
+        """Return what to show of the model while it trains."""
+        return self.sample(num, seed=seed, **options)
+
+    # From requests to answers -----------------------------------------------------------------------------------------
+
+    def encode(self, request: Any) -> Any:
+        """Return the tokens of a request."""
+        raise NotImplementedError
+
+    def prompt(self, tokens: Any, **settings: Any) -> Prompt:
+        """Return what generation starts from, given the tokens of a request."""
+        raise NotImplementedError
+
+    def decode(self, request: Any, tokens: Any, prompt: Prompt, one: Generated) -> Answer:
+        """Return the answer to a request that a generated sequence is."""
+        raise NotImplementedError
+
+    def answers(
+        self,
+        requests: Sequence[Any],
+        num: int = 1,
+        trace: bool = False,
+        seed: int = 0,
+        names: Sequence[str] = (),
+        callback: Callback | None = None,
+        prompt: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> list[Answer]:
+        """Write ``num`` answers to each request.
+
+        Args:
+            requests: what to answer.
+            num: answers per request.
+            trace: keep the events.
+            seed: of generation.
+            names: what an error calls each request, such as its line; by default text 1, text 2 and so on.
+            callback: called with (answers already complete, `flexmdm.generation.Progress`) after every step.
+            prompt: settings of `prompt`.
+            options: of `flexmdm.generate`.
+        """
+        if isinstance(requests, str):
+            raise ValueError(f"requests are a list, and this is one text: [{requests!r}]")
+        tokens = of_each(requests, self.encode, names)
+        prompts = of_each(tokens, lambda one: self.prompt(one, **(prompt or {})), names)
+        found = generated(self.task, self.model, prompts, num, trace, seed, callback=callback, **options)
+        return [self.decode(requests[one.prompt], tokens[one.prompt], prompts[one.prompt], one) for one in found]
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model and all that its task needs to be used again to a folder."""
+        self.model.save_pretrained(folder)
+        self.task.save(Path(folder))
+
+
+def texts_of(answers: Sequence[Answer], one: bool, full: bool) -> Any:
+    """Return the answers, or their texts, or the text of the only one where ``one`` was asked for."""
+    found = list(answers) if full else [answer.text for answer in answers]
+    return found[0] if one and not full and len(found) == 1 else found
+
+
+def generated(
+    task: Task,
+    model: FlexMDMModel,
+    prompts: Sequence[Prompt],
+    num: int = 1,
+    trace: bool = False,
+    seed: int = 0,
+    first_sequence: int = 0,
+    batch_size: int | None = None,
+    callback: Callback | None = None,
+    purpose: str = "writing",
+    **options: Any,
+) -> Iterator[Generated]:
+    """Generate ``num`` sequences for each prompt, some at a time; FlexMDM stays within the task's ``max_length``.
+
+    Args:
+        task, model: what was trained.
+        prompts: what to start from.
+        num: sequences per prompt.
+        trace: keep the events.
+        seed: of generation.
+        first_sequence: of `flexmdm.generate`, for who draws a run in several parts.
+        batch_size: sequences at a time; by default 64.
+        callback: called with (sequences already complete, `flexmdm.generation.Progress`) after every step.
+        purpose: the row of `flexmdm.generation.defaults.DEFAULTS` that holds where options are not given.
+        options: of `flexmdm.generate`.
+    """
+    options = DEFAULTS[purpose].options(task.layout.inserts) | {k: v for k, v in options.items() if v is not None}
+    if task.layout.inserts:
+        options["max_length"] = min(options.get("max_length") or task.max_length, task.max_length)
+    jobs = [number for number in range(len(prompts)) for _ in range(num)]
+    size = BATCH if batch_size is None else batch_size
+    if size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    denoiser: Denoiser = model.denoiser()
+    never = getattr(task, "never_found", ())
+    if never:
+        denoiser = Without(denoiser, never)
+    for start in range(0, len(jobs), size):
+        part = jobs[start : start + size]
+        out = generate(
+            denoiser,
+            prompts=[prompts[number] for number in part],
+            seed=seed,
+            first_sequence=first_sequence + start,
+            trace=trace,
+            callback=None if callback is None else lambda progress, done=start: callback(done, progress),
+            **options,
+        )
+        for row, number in enumerate(part):
+            events = tuple(out.trace[row]) if out.trace is not None else ()
+            measured = out.evaluations[row], out.hit_max_length[row]
+            yield Generated(number, out.sequences[row], out.given[row], *measured, events)
+
+
+class Without:
+    """A denoiser that gives some tokens no chance, and all others theirs given that."""
+
+    def __init__(self, denoiser: Denoiser, tokens: Sequence[int]) -> None:
+        self.denoiser, self.tokens = denoiser, tokens
+        self.vocab_size, self.mask_id = denoiser.vocab_size, denoiser.mask_id
+        self.interpolant, self.device = (getattr(denoiser, name, None) for name in ("interpolant", "device"))
+
+    def __call__(self, canvas: Canvas, alpha: Tensor) -> Prediction:
+        prediction = self.denoiser(canvas, alpha)
+        never = torch.tensor(self.tokens, device=prediction.log_probs.device)
+        return replace(prediction, log_probs=prediction.log_probs.index_fill(1, never, -torch.inf).log_softmax(1))
+
+
+def of_each(requests: Sequence[Any], make: Callable[[Any], Any], names: Sequence[str] = ()) -> list[Any]:
+    """Return what ``make`` makes of every request; if it refuses some, raise one error that names them all.
+
+    >>> of_each(["1", "one", "2", "two"], int)
+    Traceback (most recent call last):
+    ValueError: text 2: invalid literal for int() with base 10: 'one'; bad too: text 4
+    """
+    made, problems = [], {}
+    names = names or ([""] if len(requests) == 1 else [f"text {number}" for number in range(1, len(requests) + 1)])
+    for name, request in zip(names, requests, strict=True):
+        try:
+            made.append(make(request))
+        except ValueError as error:
+            problems[name] = f"{name}: {error}" if name else str(error)
+    if problems:
+        first, *others = problems
+        more = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else "")
+        raise ValueError(problems[first] + (f"; bad too: {more}" if more else ""))
+    return made
+
+
+def bar_on_stderr(*columns: ProgressColumn) -> Bar:
+    """Return a bar on standard error that is gone when it is over; off a terminal it writes nothing."""
+    console = Console(stderr=True)
+    return Bar(*columns, console=console, transient=True, disable=not console.is_interactive)
+
+
+@contextmanager
+def progress_bar(total: int, what: str = "writing") -> Generator[Callback]:
+    """Show a bar on standard error; yields the callback that moves it."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f}%"),
+        TimeRemainingColumn(),
+    )
+    with bar_on_stderr(*columns) as progress:
+        bar = progress.add_task(what, total=total)
+
+        def show(done: int, step: Progress) -> None:
+            under_way = float(step.alpha.sum()) if len(step.alpha) else 0.0
+            progress.update(bar, completed=min(done + step.finished + 0.9 * under_way, total))
+
+        yield show

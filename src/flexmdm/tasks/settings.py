@@ -1,0 +1,83 @@
+"""The settings that tasks have in common, apart from their code: light enough for `flexmdm --help`.
+
+A field is an option of ``flexmdm train``, a key of ``[task]`` in a configuration file and a key of a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from flexmdm.settings import setting
+
+
+def weights(text: str) -> dict[str, float]:
+    """Return the weights that a text such as ``prefix=1,spans=2`` names."""
+    try:
+        pairs = (part.split("=") for part in text.split(","))
+        return {name.strip(): float(weight) for name, weight in pairs}
+    except ValueError:
+        raise ValueError(f"--mixture is a list such as unconditional=1,prefix=0.5; got {text!r}") from None
+
+
+class Stored:
+    """Settings that a run writes down and reads back."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all settings as JSON has them."""
+        stored = asdict(self)  # ty: ignore[invalid-argument-type]
+        stored.pop("folder", None)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in stored.items()}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any], folder: Path | None = None) -> Self:
+        """Return the settings that ``to_dict`` wrote down; those of a run know its ``folder``, if they have one."""
+        values: dict[str, Any] = {key: value for key, value in stored.items() if key != "name"}
+        every = [one.name for one in fields(cls) if one.init]  # ty: ignore[invalid-argument-type]
+        known = [name for name in every if name != "folder"]
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            name = getattr(cls, "name", cls.__name__)
+            raise ValueError(f"the {name} task has no {', '.join(unknown)}; it knows {', '.join(known)}")
+        return cls(**values, **({"folder": folder} if "folder" in every else {}))
+
+
+@dataclass(frozen=True)
+class FileSettings(Stored):
+    """The settings that all tasks on a user's own files have.
+
+    Attributes:
+        data: files, folders or data sets.
+        model: the kind of model that the examples are for.
+        skip_bad, tokenizer, vocabulary, max_length, held_out: of the `flexmdm.data.Preparation`.
+        held_out_data: files to hold out instead of a share of the data.
+        data_seed: seed of the split and of what is random in the examples.
+        contents: a digest of the data that the run began with, every held-out sequence too (filled in by `settled`).
+        longest: tokens of the longest sequence, to which MDM pads (filled in by `settled`).
+        folder: the folder with the tokenizer, for a task that has been trained already.
+    """
+
+    data: tuple[str, ...] = ()
+    model: str = "flexmdm"
+    _: KW_ONLY
+    skip_bad: bool = setting(False, help="Count lines that cannot be read and go on, rather than stop at the first.")
+    tokenizer: str = setting(
+        "auto", help="Tokens: characters, bytes, bpe, or a Hugging Face tokenizer. [default: by the data; code: bpe]"
+    )
+    vocabulary: int | None = setting(None, help="Number of tokens of a BPE.", flag="--vocab-size")
+    max_length: int = setting(256, help="Tokens of a sequence at most. [default: 256]")
+    held_out: float = 0.05
+    held_out_data: tuple[str, ...] = ()
+    data_seed: int = 0
+    contents: str | None = None
+    longest: int | None = None
+    folder: Path | None = None
+    name: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("data", "held_out_data"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(map(str, value)))
+        if self.max_length < 1:
+            raise ValueError(f"max_length must be at least 1, got {self.max_length}")

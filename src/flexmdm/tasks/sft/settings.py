@@ -1,0 +1,35 @@
+"""The settings of prompts with answers: options, configuration and what a run stores of its task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flexmdm.settings import setting
+from flexmdm.tasks.settings import FileSettings
+
+
+@dataclass(frozen=True)
+class SFTSettings(FileSettings):
+    """The settings of pairs of a prompt and its answer; pairs longer than ``max_length`` are dropped.
+
+    Attributes:
+        prompt_field, answer_field, remove: of the `flexmdm.data.PairSource`.
+        format: how a prompt is written, see `flexmdm.tasks.sft.formats.PromptFormat`.
+        pad_id: the token that is PAD for MDM; by default a new one behind those of the tokenizer. LLaDA's is its end
+            of text.
+    """
+
+    prompt_field: str | None = setting(
+        None, help="Field of the prompt. [default: prompt, question, instruction, messages]"
+    )
+    answer_field: str | None = setting(
+        None, help="Field of the answer. [default: answer, completion, response, output]"
+    )
+    format: str = setting(
+        "plain",
+        help="How a prompt is written: plain (a line of its own), a text with {prompt} in it, or chat, the chat "
+        "template of the tokenizer. [default: plain]",
+    )
+    pad_id: int | None = None
+    remove: str | None = None
+    name: str = setting("sft", init=False)

@@ -1,0 +1,35 @@
+"""The settings of sequences from files: options, configuration and what a run stores of its task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from flexmdm.settings import setting
+from flexmdm.tasks.settings import FileSettings, weights
+
+_WEIGHTS = {"unconditional": 0.5, "prefix": 0.15, "spans": 0.3, "known_length": 0.05}
+
+
+@dataclass(frozen=True)
+class TextSettings(FileSettings):
+    """The settings of sequences of tokens.
+
+    Attributes:
+        field, paragraphs: of the `flexmdm.data.Source`.
+        long: of the `flexmdm.data.Preparation`.
+        mixture: weights of the templates by name, see `flexmdm.tasks.text.templates.Mixture`.
+        balanced: learn from each entry of ``data`` equally often, however large it is.
+    """
+
+    field: str | None = setting(None, help="Field or column to read. [default: text, code]")
+    paragraphs: bool = setting(False, help="Split texts at blank lines instead of line by line.")
+    long: Literal["split", "drop"] = setting("split", help="What to do with longer sequences: split or drop.")
+    mixture: dict[str, float] = setting(
+        default_factory=lambda: dict(_WEIGHTS),
+        help="Weights of templates, such as unconditional=1 or prefix=1,spans=2; code: of what is cut out, such as "
+        "line=2,lines=1,span=1. [default: all]",
+        parse=weights,
+    )
+    balanced: bool = False
+    name: str = setting("text", init=False)
