@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flexmdm.evaluation.sandbox import BROKE
+from flexmdm.sandbox import BROKE
 from flexmdm.tasks.code import Problem, Sample, pass_at_k, score, scoring
 
 

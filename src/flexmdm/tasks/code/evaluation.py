@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from flexmdm.evaluation.sandbox import Sandbox
+from flexmdm.sandbox import Sandbox
 from flexmdm.tasks.code.problems import SIZES, SPLITS, Problem, Sample, file_of, read_problems
 from flexmdm.tasks.code.scoring import CodeScore, function_of, score
 from flexmdm.tasks.generating import bar_on_stderr
