@@ -46,10 +46,13 @@ def _row(split: str, what: str, problems: dict[str, Problem], samples: list[Samp
 
 
 def gold(folder: Path, split: str) -> dict[str, Any]:
-    """How many of the official answers are extracted as they are written behind the last ####."""
+    """Count the official answers that both rules extract as they are written behind the last ####."""
     answers = [record["answer"] for _, record in records(file_of(folder, split), ["question", "answer"])]
     written = [answer.rpartition("####")[2].strip().replace(",", "") for answer in answers]
-    exact = sum(extract_answer(answer) == number for answer, number in zip(answers, written, strict=True))
+    exact = sum(
+        extract_answer(answer) == extract_answer(answer, strict=True) == number
+        for answer, number in zip(answers, written, strict=True)
+    )
     return {"split": split, "answers": len(answers), "exact": exact}
 
 

@@ -70,7 +70,8 @@ def test_lines_hold_the_generation_and_its_worth(file):
         ("1", "1", True), ("8", "7", False), (None, "2", False),
     ]  # fmt: skip
     scored = benchmark.score(lines, None)
-    assert scored.right == [True, False, False] and scored.figures == {"unanswered": 1}
+    assert scored.right == [True, False, False] and scored.figures["unanswered"] == 1
+    assert benchmark.score([*lines, benchmark.line(3, "9")], None).figures["strict"]["value"] == 0.25
     assert scored.share.value == pytest.approx(1 / 3)
 
 

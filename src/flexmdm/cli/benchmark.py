@@ -149,7 +149,7 @@ def _write(json: Path, name: str, items: str, figures: dict[str, Any], compared:
 def _humaneval(
     samples: Path, data: Path, split: str | None, items: Path | None, workers: int | None, console: Console
 ) -> dict[str, Any]:
-    from flexmdm.evaluation.sandbox import Sandbox
+    from flexmdm.sandbox import Sandbox
     from flexmdm.sweeps.humaneval import HumanEvalInfill, score_with_bar
     from flexmdm.tasks.code.problems import read_samples
 

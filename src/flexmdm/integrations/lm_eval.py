@@ -183,7 +183,7 @@ def _cut(text: str, until: Any) -> str:
 
 
 def gsm8k(data: str | Path, split: str = "test", num: int | None = None) -> dict[str, Any]:
-    """GSM8K from the official files (or any in their form) as a task of lm-eval; the number is extracted our way.
+    """GSM8K from the official files (or any in their form) as a task of lm-eval, scored by its flexible rule.
 
     Args:
         data, split: of `flexmdm.tasks.math.read_problems`.

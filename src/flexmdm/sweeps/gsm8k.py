@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -65,7 +65,7 @@ class GSM8K:
     def score(self, lines: Sequence[dict[str, Any]], file: Path | None) -> Scored:
         scored = score([judged(number, self.problems[number], line["generation"]) for number, line in enumerate(lines)])
         right = [item.correct for item in scored.items]
-        return Scored(scored.accuracy, right, {"unanswered": scored.unanswered})
+        return Scored(scored.accuracy, right, {"strict": asdict(scored.strict), "unanswered": scored.unanswered})
 
 
 def entrant_of(name: str, task: Task, model: FlexMDMModel) -> Entrant:

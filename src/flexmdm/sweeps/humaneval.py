@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from flexmdm.evaluation.sandbox import Sandbox
 from flexmdm.generation.defaults import DEFAULTS, Defaults
+from flexmdm.sandbox import Sandbox
 from flexmdm.sweeps.sweep import Entrant, Scored, fingerprint, split_of, title_of
 from flexmdm.tasks.code.pipeline import CodePipeline
 from flexmdm.tasks.code.problems import SIZES, SPLITS, Problem, Sample, file_of, read_problems

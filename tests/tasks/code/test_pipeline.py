@@ -2,11 +2,11 @@ import io
 import math
 
 import pytest
-from flexmdm.tasks.previews import Preview
 from rich.console import Console
 
 from flexmdm.tasks.code.pipeline import CodePipeline
 from flexmdm.tasks.pipeline import generated
+from flexmdm.tasks.previews import Preview
 
 PAIRS = [("def f(x):\n", "    return y\n"), ("", "\n"), ("def é(", "):\n    return '😀'\n"), ("    x = ", ""), ("", "")]
 SAMPLERS = [{}, {"sampler": "adaptive", "confidence": "top_prob", "temperature": 0.0}]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flexmdm.evaluation.sandbox import BROKE
+from flexmdm.sandbox import BROKE
 from flexmdm.tasks.code import scoring
 from flexmdm.tasks.code.problems import Problem, Sample
 from flexmdm.tasks.code.scoring import pass_at_k, score

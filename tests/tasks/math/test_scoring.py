@@ -16,7 +16,13 @@ def test_accuracy_by_hand():
     assert [item.correct for item in scored.items] == [True, True, False, False]
     assert scored.accuracy.value == 0.5 and 0.1 < scored.accuracy.low < 0.2 < 0.8 < scored.accuracy.high < 0.9
     assert scored.unanswered == 1
-    assert scored.to_dict()["problems"] == 4
+    assert [item.strict for item in scored.items] == [True, False, False, False] and scored.strict.value == 0.25
+    written = scored.to_dict()
+    assert (written["problems"], written["accuracy"]["value"], written["strict"]["value"]) == (4, 0.5, 0.25)
+    assert scored.items[1].to_dict() == {
+        "number": 1, "question": "What is 1 + 1?", "generation": "The answer is 2.", "answer": "2", "gold": "2",
+        "strict_answer": None, "correct": True, "strict": False,
+    }  # fmt: skip
 
 
 def test_items_are_judged_anew_from_their_file(tmp_path):

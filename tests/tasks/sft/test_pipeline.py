@@ -5,11 +5,11 @@ import random
 
 import pytest
 import torch
-from flexmdm.tasks.previews import Preview
 from rich.console import Console
 
 from flexmdm import FiniteDistribution
 from flexmdm.tasks.likelihoods import bits
+from flexmdm.tasks.previews import Preview
 from flexmdm.tasks.sft import report
 from flexmdm.tasks.sft.pipeline import SFTPipeline
 

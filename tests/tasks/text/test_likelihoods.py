@@ -5,10 +5,10 @@ import torch
 
 from flexmdm import FiniteDistribution
 from flexmdm.data import TokenStore
+from flexmdm.tasks import likelihoods
 from flexmdm.tasks.layouts import layout_of
 from flexmdm.tasks.likelihoods import bits
 from flexmdm.tasks.text.task import TextExamples
-from flexmdm.tasks import likelihoods
 
 WORDS = {(0,): 0.5, (1, 0): 0.25, (0, 1, 1): 0.25}
 

@@ -48,7 +48,7 @@ def test_a_gap_keeps_to_its_minimum_and_maximum(make_pipeline, tokenizer):
 def test_every_gap_gets_its_own_tokens(make_pipeline, tokenizer):
     pipeline = make_pipeline(tokenizer)
     for answer in pipeline.fill([["The ", " ", " sat ", ""]], 5, minimum=2, maximum=2, steps=4):
-        pieces = pipeline._encode(["The ", " ", " sat ", ""])
+        pieces = pipeline.encode(["The ", " ", " sat ", ""])
         given = [True] * len(answer.tokens)  # everything stood in the prompt, as a token or as a mask
         assert [len(gap) for gap in fillings(answer.tokens, given, answer.prompt, pieces)] == [2, 2, 2]
 
@@ -90,11 +90,11 @@ def test_the_same_seed_gives_the_same_text_alone_and_in_a_batch(make_pipeline):
 def test_the_space_before_a_gap_is_there_once(make_pipeline):
     pipeline = make_pipeline("bpe")
     decode, encode = pipeline.task.text.decode, pipeline.task.text.encode
-    given = pipeline._encode(["The ", " sat"])
+    given = pipeline.encode(["The ", " sat"])
     with_space = pipeline._decode(["The ", " sat"], given, encode([" cat"]))
     without = pipeline._decode(["The ", " sat"], given, encode(["cat"]))
     assert with_space == without == ("cat",)
-    assert decode(pipeline._encode(["The ", " sat"])[0]) == "The"
+    assert decode(pipeline.encode(["The ", " sat"])[0]) == "The"
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_words_of_a_published_tokenizer_do_not_run_together(make_pipeline, publi
     pipeline = make_pipeline(published(kind))
 
     def filled(pieces, *gaps):
-        found = pipeline._decode(pieces, pipeline._encode(pieces), pipeline.task.text.encode(gaps))
+        found = pipeline._decode(pieces, pipeline.encode(pieces), pipeline.task.text.encode(gaps))
         return "".join(piece + gap for piece, gap in zip(pieces, [*found, ""], strict=True))
 
     assert filled(["one two", ""], "three four") == "one two three four"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flexmdm.data.records import records
-from flexmdm.evaluation.sandbox import Program
+from flexmdm.sandbox import Program
 
 SPLITS = {
     "single-line": "HumanEval-SingleLineInfilling",

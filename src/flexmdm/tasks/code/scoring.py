@@ -16,7 +16,7 @@ import numpy as np
 
 from flexmdm.data.records import records
 from flexmdm.evaluation.intervals import Interval, share, wilson
-from flexmdm.evaluation.sandbox import BROKE, Limits, Program, run_all
+from flexmdm.sandbox import BROKE, Limits, Program, run_all
 from flexmdm.tasks.code.problems import Problem, Sample
 
 _KS = (1, 10, 100)

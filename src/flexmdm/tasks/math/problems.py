@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from flexmdm.data.records import records
-from flexmdm.tasks.math.answers import extract_answer
+from flexmdm.tasks.math.answers import normalise
 
 SIZES = {"test": 1319, "train": 7473}
 """The official splits, and how many problems they have."""
 
-_MARKER = "####"
+_FINAL = re.compile(r"####\s*(-?[$0-9.,]*[0-9]\.?)\s*$")
 
 
 @dataclass(frozen=True)
@@ -28,40 +29,39 @@ class WordProblem:
 
     @property
     def final(self) -> str:
-        """The number, in the form of `extract_answer`."""
-        found = extract_answer(self.answer.rpartition(_MARKER)[2])
+        """Return the number behind the last ``####``, in the form of `extract_answer`."""
+        found = _FINAL.search(self.answer)
         if found is None:
-            raise ValueError(f"the answer to {self.question!r} ends with no number")
-        return found
+            raise ValueError(f"the answer to {self.question!r} must end with #### and a number")
+        return normalise(found[1])
 
 
-def read_problems(place: Path, split: str = "test") -> list[WordProblem]:
-    """Problems in the order of the file.
+def read_problems(path: Path, split: str = "test") -> list[WordProblem]:
+    """Read problems in the order of the file.
 
     Args:
-        place: the folder of the official files, ``train.jsonl`` and ``test.jsonl`` (each also as .gz), or one file.
+        path: the folder of the official files, ``train.jsonl`` and ``test.jsonl`` (each also as .gz), or one file.
         split: ``train`` or ``test``, from a folder.
     """
-    file = file_of(Path(place), split)
+    file = file_of(Path(path), split)
     problems = []
     for where, record in records(file, ["question", "answer"]):
-        head, marker, last = record["answer"].rpartition(_MARKER)
-        if not marker or extract_answer(last) is None:
-            raise ValueError(f"{where}: the answer must end with {_MARKER} and a number")
+        if not _FINAL.search(record["answer"]):
+            raise ValueError(f"{where}: the answer must end with #### and a number")
         problems.append(WordProblem(record["question"], record["answer"]))
     if not problems:
         raise ValueError(f"there are no problems in {file}")
     return problems
 
 
-def file_of(place: Path, split: str = "test") -> Path:
-    """Where the problems of a split are, see `read_problems`."""
-    if not place.is_dir():
-        return place
+def file_of(path: Path, split: str = "test") -> Path:
+    """Return the file that has the problems of a split, see `read_problems`."""
+    if not path.is_dir():
+        return path
     for ending in (".jsonl", ".jsonl.gz"):
-        if (place / (split + ending)).is_file():
-            return place / (split + ending)
+        if (path / (split + ending)).is_file():
+            return path / (split + ending)
     raise FileNotFoundError(
-        f"{place} has no {split}.jsonl or {split}.jsonl.gz (--split); GSM8K, in github.com/openai/grade-school-math, "
+        f"{path} has no {split}.jsonl or {split}.jsonl.gz (--split); GSM8K, in github.com/openai/grade-school-math, "
         f"has {' and '.join(SIZES)}"
     )

@@ -1,4 +1,4 @@
-"""Accuracy of generated solutions: the final numbers are compared, the way there is not."""
+"""Accuracy of generated solutions: only their final numbers are compared."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from flexmdm.tasks.math.problems import WordProblem
 
 @dataclass(frozen=True)
 class Item:
-    """A generated solution and what it is worth; a line of an evaluation's .jsonl.
+    """A generated solution and its final number; a line of an evaluation's .jsonl.
 
     Attributes:
-        number: which problem of the file it solves, from 0.
-        question: of that problem.
-        generation: the whole of what the model wrote.
-        answer: the number that was found in it, or ``None``.
-        gold: the right one.
+        number: index of the problem in the file.
+        question: question of that problem.
+        generation: the whole text that the model wrote.
+        answer: the number that was found in it by the flexible rule, or ``None``.
+        gold: the right number.
+        strict_answer: the number that was found by the strict rule, or ``None``.
     """
 
     number: int
@@ -30,53 +31,63 @@ class Item:
     generation: str
     answer: str | None
     gold: str
+    strict_answer: str | None
 
     @property
     def correct(self) -> bool:
         return self.answer == self.gold
 
+    @property
+    def strict(self) -> bool:
+        return self.strict_answer == self.gold
+
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"correct": self.correct}
+        return asdict(self) | {"correct": self.correct, "strict": self.strict}
 
 
 @dataclass(frozen=True)
 class MathScore:
-    """How many solutions end with the right number.
+    """The share of solutions that end with the right number.
 
     Attributes:
-        items: in the order in which they were given.
-        accuracy: with its 95% Wilson interval.
-        unanswered: solutions without any number; they count as wrong.
+        items: the solutions, in the order in which they were given.
+        accuracy: share by the flexible rule (lm-eval's ``flexible-extract``), with its 95% Wilson interval.
+        strict: share by the strict rule (lm-eval's ``strict-match``), likewise.
+        unanswered: number of solutions without any number; they count as wrong.
     """
 
     items: tuple[Item, ...]
     accuracy: Interval
+    strict: Interval
     unanswered: int
 
     def to_dict(self) -> dict[str, Any]:
-        return {"problems": len(self.items), "accuracy": asdict(self.accuracy), "unanswered": self.unanswered}
+        rates = {"accuracy": asdict(self.accuracy), "strict": asdict(self.strict)}
+        return {"problems": len(self.items), **rates, "unanswered": self.unanswered}
 
 
 def judged(number: int, problem: WordProblem, generation: str) -> Item:
-    """The record of one generation.
+    """Return the record of one generation.
 
     >>> item = judged(0, WordProblem("How many clips?", "48 + 24 = 72\\n#### 72"), "She sold 72 clips.")
-    >>> item.answer, item.correct
-    ('72', True)
+    >>> item.answer, item.correct, item.strict
+    ('72', True, False)
     """
-    return Item(number, problem.question, generation, extract_answer(generation), problem.final)
+    answer, strict_answer = extract_answer(generation), extract_answer(generation, strict=True)
+    return Item(number, problem.question, generation, answer, problem.final, strict_answer)
 
 
 def score(items: Sequence[Item]) -> MathScore:
-    """The accuracy of judged generations."""
+    """Return the accuracy of judged generations."""
     if not items:
         raise ValueError("there is nothing to score: give at least one generation")
-    right = sum(item.correct for item in items)
-    return MathScore(tuple(items), rate(right, len(items)), sum(item.answer is None for item in items))
+    accuracy = rate(sum(item.correct for item in items), len(items))
+    strict = rate(sum(item.strict for item in items), len(items))
+    return MathScore(tuple(items), accuracy, strict, sum(item.answer is None for item in items))
 
 
 def read_items(file: Path, problems: Sequence[WordProblem]) -> list[Item]:
-    """Generations from a .jsonl with ``number`` and ``generation`` on each line, judged anew; one for each problem."""
+    """Read a .jsonl with ``number`` and ``generation`` on each line, one for each problem, and judge it anew."""
     items: dict[int, Item] = {}
     for where, record in records(Path(file), ["generation"]):
         number = record.get("number")

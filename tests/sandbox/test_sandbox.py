@@ -1,5 +1,6 @@
 import errno
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -17,8 +18,9 @@ from pathlib import Path
 import pytest
 
 import flexmdm
-from flexmdm.evaluation.sandbox import BROKE, Limits, Program, Sandbox, guards, run_all
-from flexmdm.evaluation.sandbox.values import Opaque, decode, encode
+from flexmdm.sandbox import BROKE, Limits, Program, Sandbox, guards, run_all, runner
+from flexmdm.sandbox.limits import impose
+from flexmdm.sandbox.values import Opaque, decode, encode
 
 SQUARE = "def check(candidate):\n    for x in (2, 3, 4):\n        assert candidate(x) == x * x\n"
 LEVELS = {
@@ -92,7 +94,7 @@ def assert_harmless(verdict, box, outside):
     with pytest.raises(TimeoutError):
         server.accept()
     if sys.platform == "linux":
-        assert children_of(box._warden.pid) == []
+        assert children_of(box._supervisor.pid) == []
 
 
 # Programs that want to pass without being right -----------------------------------------------------------------------
@@ -197,6 +199,20 @@ CHEATS = {
         data = b'{"__import__": "os"}'
         os.write(3, len(data).to_bytes(4, "big") + data)
         def solve(x): return 0
+    """,
+    "raises half a character": "def solve(x): raise ValueError('\\ud800')",
+    "sends changes of what it was not given": """
+        import json, os
+        def reply(changed): return {"dict": [["value", 4], ["changed", {"dict": changed}]]}
+        def solve(x):
+            for changed in ([[7, 1]], [["x", 1]], [[0.0, 1]], [[0, [1]]]):
+                data = json.dumps(reply(changed)).encode()
+                os.write(3, len(data).to_bytes(4, "big") + data)
+    """,
+    "sends changes that are none": """
+        import json, os
+        data = json.dumps({"dict": [["value", 4], ["changed", 4]]}).encode()
+        def solve(x): os.write(3, len(data).to_bytes(4, "big") + data)
     """,
     "raises what has no text": """
         class Odd(BaseException):
@@ -333,7 +349,7 @@ def test_all_folders_of_packages_are_covered(tmp_path, monkeypatch):
     (tmp_path / "json" / "site-packages").symlink_to("/")
     (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.setattr(guards, "_libraries", lambda: [tmp_path, tmp_path / "link"])
-    assert sorted(guards._packages.__wrapped__()) == [str(tmp_path / "python3" / "dist-packages"), str(deep)]
+    assert sorted(guards._package_folders.__wrapped__()) == [str(tmp_path / "python3" / "dist-packages"), str(deep)]
 
 
 def test_what_is_left_in_the_directory_is_gone_for_the_next(narrow):
@@ -379,6 +395,13 @@ HOGS = {
             while True: os.write(3, b"\\0\\0\\0\\x01" + b"1")
     """,
     "yields without end": "import itertools\ndef solve(x): return itertools.count()",
+    "sends more than there is room for": """
+        import os
+        def solve(x):
+            data = b"[" + b"[]," * 5_000_000 + b"[]]"
+            data = len(data).to_bytes(4, "big") + data
+            while data: data = data[os.write(3, data):]
+    """,
     "exhausts the stack": """
         import sys
         sys.setrecursionlimit(10**9)
@@ -407,9 +430,61 @@ def test_no_hog_outlives_its_limits(narrow, outside, name):
     verdict = run(narrow, HOGS[name])
     assert time.monotonic() - start < NARROW.wall_seconds + SLACK
     assert len(verdict.output) <= NARROW.output_bytes
-    if name in ("loops", "sleeps", "stops itself", "prints without end"):
+    if name in ("loops", "loops and ignores signals", "sleeps", "stops itself", "prints without end"):
         assert verdict.result == "timed out"
     assert_harmless(verdict, narrow, outside)
+
+
+BURN = """
+    import time
+    def solve(x):
+        while time.process_time() < {seconds}: pass
+        return x * x
+"""
+IGNORE = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
+
+
+def test_the_promised_time_is_given_and_more_is_a_time_out():
+    """By the CPU time as it is measured exactly, though the kernel's limit counts ticks."""
+    with Sandbox(Limits(cpu_seconds=0.5)) as box:
+        assert run(box, BURN.format(seconds=0.45)).result == "passed"
+        assert run(box, BURN.format(seconds=0.6)).result == "timed out"
+
+
+def test_the_kernel_leaves_the_whole_of_the_promised_time():
+    """It has ended programs after 2.4 s of a limit of 3 s."""
+    for promised in (0.1, 1, 2, 3, 10, 60):
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                impose(Limits(cpu_seconds=promised))
+                os.write(writer, bytes(resource.getrlimit(resource.RLIMIT_CPU)))
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        soft, hard = os.read(reader, 2)
+        os.close(reader)
+        os.close(writer)
+        assert 0.8 * soft >= promised and hard == soft + 1
+
+
+@pytest.mark.parametrize("before", ["", IGNORE])
+def test_a_program_that_the_kernel_ends_for_its_cpu_time_has_timed_out(before):
+    with Sandbox(Limits(cpu_seconds=0.1, wall_seconds=30)) as box:
+        verdict = run(box, before + "def solve(x):\n    while True: pass")
+        assert verdict.result == "timed out" and verdict.seconds < 30
+
+
+def test_a_program_that_makes_its_tests_use_too_much_time_has_timed_out():
+    with Sandbox(Limits(cpu_seconds=0.1, wall_seconds=30)) as box:
+        verdict = run(box, "def solve(x): return x", "def check(candidate):\n    x = candidate(1)\n    while x: pass")
+        assert verdict.result == "timed out" and verdict.seconds < 30
+
+
+def test_a_program_that_ends_itself_has_not_timed_out(sandbox):
+    verdict = run(sandbox, "import os, signal\ndef solve(x): os.kill(os.getpid(), signal.SIGKILL)")
+    assert verdict.result == "failed: the program ended before its tests did"
 
 
 @pytest.mark.parametrize("name", GREEDY)
@@ -428,13 +503,12 @@ def test_a_limit_must_be_above_nothing():
 def test_whoever_leaves_the_group_is_found_and_ended():
     script = f"""
         import os, sys, time, types
-        for name, path in (("flexmdm", ""), ("flexmdm.evaluation", "evaluation"),
-                           ("flexmdm.evaluation.sandbox", "evaluation/sandbox")):
+        for name, path in (("flexmdm", ""), ("flexmdm.sandbox", "sandbox")):
             sys.modules[name] = types.ModuleType(name)
             sys.modules[name].__path__ = [os.path.join({str(Path(flexmdm.__file__).parent)!r}, path)]
-        from flexmdm.evaluation.sandbox.guards import adopt_orphans
-        from flexmdm.evaluation.sandbox.warden import end_children
-        adopt_orphans()
+        from flexmdm.sandbox.guards import become_subreaper
+        from flexmdm.sandbox.supervisor import end_children
+        become_subreaper()
         reader, writer = os.pipe()
         leader = os.fork()
         if leader == 0:
@@ -461,19 +535,19 @@ def test_nothing_is_left_when_the_user_of_the_sandbox_dies():
     if not Path("/proc").exists():
         pytest.skip("there is no /proc")
     with Sandbox() as box:
-        other, warden = os.fork(), box._warden.pid
-        if other == 0:  # the warden hears nothing from us any more, but from this copy of us, which dies
+        other, supervisor = os.fork(), box._supervisor.pid
+        if other == 0:  # the supervisor hears nothing from us any more, but from this copy of us, which dies
             signal.alarm(60)
             box.run(Program("import time\ntime.sleep(60)", SQUARE, "solve"))
             os._exit(0)
         deadline = time.monotonic() + 20
-        while len(children_of(warden)) < 2 and time.monotonic() < deadline:
+        while len(children_of(supervisor)) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert len(children_of(warden)) == 2
+        assert len(children_of(supervisor)) == 2
         box._control.close()
         os.kill(other, signal.SIGKILL)
         os.waitpid(other, 0)
-        assert box._warden.wait(10) == 0 and children_of(warden) == []
+        assert box._supervisor.wait(10) == 0 and children_of(supervisor) == []
 
 
 # Errors that are ours -------------------------------------------------------------------------------------------------
@@ -484,7 +558,7 @@ def test_a_full_disk_is_no_verdict(sandbox, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("flexmdm.evaluation.sandbox.box._file", full)
+        patched.setattr("flexmdm.sandbox.runner._file", full)
         with pytest.raises(OSError, match="No space left"):
             run(sandbox, "def solve(x): return x * x")
         with pytest.raises(OSError, match="No space left"):
@@ -493,36 +567,34 @@ def test_a_full_disk_is_no_verdict(sandbox, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits other processes")
-def test_a_warden_without_means_says_so_and_is_no_verdict():
+def test_a_supervisor_without_means_says_so_and_is_no_verdict():
     """It has descriptors for the request and for nothing else."""
-    import resource
-
     with Sandbox(namespaces=False, seccomp=False) as mine:
-        warden = mine._warden.pid
-        used = {int(path.name) for path in Path(f"/proc/{warden}/fd").iterdir()}
+        supervisor = mine._supervisor.pid
+        used = {int(path.name) for path in Path(f"/proc/{supervisor}/fd").iterdir()}
         limit = [number for number in range(max(used) + 5) if number not in used][3] + 1
-        resource.prlimit(warden, resource.RLIMIT_NOFILE, (limit, limit))
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (limit, limit))
         with pytest.raises(OSError, match="the sandbox cannot start a program: .*Too many open files"):
             run(mine, "def solve(x): return x * x")
         assert run(mine, "def solve(x): return x * x").passed
 
 
-def test_a_warden_that_somebody_else_ended_is_no_verdict():
+def test_a_supervisor_that_somebody_else_ended_is_no_verdict():
     with Sandbox() as mine:
-        mine._warden.kill()
-        mine._warden.wait()
+        mine._supervisor.kill()
+        mine._supervisor.wait()
         assert run(mine, "def solve(x): return x * x").passed
-        killer = threading.Timer(0.5, mine._warden.kill)  # while the next one runs
+        killer = threading.Timer(0.5, mine._supervisor.kill)  # while the next one runs
         killer.start()
         assert run(mine, "import time\ntime.sleep(1)\ndef solve(x): return x * x").passed
         killer.join()
 
 
-def test_a_program_with_which_every_warden_ends_has_failed(monkeypatch):
+def test_a_program_with_which_every_supervisor_ends_has_failed(monkeypatch):
     wait = Sandbox._wait
 
     def killed(self, output):
-        self._warden.kill()
+        self._supervisor.kill()
         return wait(self, output)
 
     with Sandbox() as mine:
@@ -530,6 +602,48 @@ def test_a_program_with_which_every_warden_ends_has_failed(monkeypatch):
             patched.setattr(Sandbox, "_wait", killed)
             assert run(mine, "def solve(x): return x * x").result == BROKE
         assert run(mine, "def solve(x): return x * x").passed
+
+
+@pytest.mark.parametrize(
+    ("test", "context", "problem"),
+    [
+        ("def check(candidate", "", "the tests of solve cannot run: SyntaxError"),
+        (SQUARE, "import numpy", "the tests of solve cannot run: ModuleNotFoundError"),
+        (SQUARE, "raise SystemExit(0)", "the tests cannot run: SystemExit: 0"),
+        ("def test(candidate): pass", "", "the tests of solve define no function 'check'"),
+    ],
+)
+def test_broken_tests_are_no_verdict(sandbox, test, context, problem):
+    with pytest.raises(OSError, match=f"the sandbox cannot judge a program: {problem}"):
+        run(sandbox, "def solve(x): return x * x", test, context)
+    assert run(sandbox, "def solve(x): return x * x").passed
+
+
+def mistaken(monkeypatch, statements):
+    """A sandbox with a mistake in the code of its own processes."""
+    monkeypatch.setattr(runner, "_START", runner._START.replace("\nserve(", f"\n{statements}\nserve("))
+    return Sandbox()
+
+
+@pytest.mark.parametrize(
+    ("statements", "problem"),
+    [
+        ("import flexmdm.sandbox.supervisor as s; s.judge = None", "the tests cannot run: TypeError"),
+        ("import flexmdm.sandbox.supervisor as s; s.confine = None", "cannot (run|be confined): TypeError"),
+        ("import flexmdm.sandbox.supervisor as s; s._read_all = None", "its tests ended without a result"),
+        ("import flexmdm.sandbox.judge as j; j._replaced = None", "TypeError: 'NoneType' object is not callable"),
+        ("import flexmdm.sandbox.judge as j; j.encode = None", "TypeError: 'NoneType' object is not callable"),
+        ("import flexmdm.sandbox.supervisor as s; s.end_children = None", "ended before the program was judged: Trace"),
+        (
+            "import flexmdm.sandbox.supervisor as s\ns.Trial.run_candidate = None",
+            "the process of the program ended before the program ran",
+        ),
+    ],
+)
+def test_a_mistake_of_the_sandbox_is_no_verdict(monkeypatch, statements, problem):
+    test = "def check(candidate):\n    try: candidate([1])\n    except: pass"
+    with mistaken(monkeypatch, statements) as box, pytest.raises(OSError, match=problem):
+        run(box, "def solve(x): x.append(1)", test)
 
 
 # Programs that are honest ---------------------------------------------------------------------------------------------

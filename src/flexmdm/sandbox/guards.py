@@ -1,4 +1,4 @@
-"""What keeps a process from reaching anything outside: namespaces, a filter of system calls, an audit hook.
+"""Guards that keep a process from reaching anything outside: namespaces, a filter of system calls, an audit hook.
 
 Everything here acts on the process that calls it, cannot be undone by it, and goes through the C library by ctypes.
 """
@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flexmdm.evaluation.sandbox.limits import Limits, impose
+from flexmdm.sandbox.limits import Limits, impose
 
 _NOBODY = 65534
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_TMPFILE", 0) & ~os.O_DIRECTORY
@@ -28,18 +28,18 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_TM
 
 @dataclass(frozen=True)
 class Guards:
-    """Which guards are in force; the docstring of the package says what each is worth."""
+    """The guards that are in force; the docstring of the package says what each adds."""
 
     namespaces: bool
     seccomp: bool
 
     @property
     def audit(self) -> bool:
-        """The audit hook stands in for a missing filter of system calls."""
+        """Return whether the audit hook stands in for a missing filter of system calls."""
         return not self.seccomp
 
     def __str__(self) -> str:
-        """In words.
+        """Name the guards, and say what the lack of namespaces means.
 
         >>> print(Guards(namespaces=False, seccomp=True))
         seccomp; without namespaces, programs can read files and write none
@@ -49,17 +49,17 @@ class Guards:
         return " + ".join(names) + lacking
 
 
-def available(namespaces: bool = True, seccomp: bool = True) -> Guards:
-    """Which of the wanted guards work here, tried out in a child process; what does not work is left out."""
+def find_guards(namespaces: bool = True, seccomp: bool = True) -> Guards:
+    """Return those of the wanted guards that work here, each tried out in a child process."""
     if namespaces:
-        _packages()  # found once, before the child that tries looks for them too
-    hidden = namespaces and _works(_try_hidden)
-    return Guards(hidden, seccomp and _works(lambda: confine(Limits(), Guards(False, True))))
+        _package_folders()  # found once, before the child that tries looks for them too
+    isolated = namespaces and _works(_try_namespaces)
+    return Guards(isolated, seccomp and _works(lambda: confine(Limits(), Guards(False, True))))
 
 
 def confine(limits: Limits, guards: Guards) -> None:
-    """The last step before a program runs: no privileges, limited means, no way out."""
-    _lose_privileges()
+    """Take privileges away, impose the limits and refuse system calls: the last step before a program runs."""
+    _drop_privileges()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _prctl(_PR_SET_DUMPABLE, 0)  # no other process of this user may look into this one
     impose(limits)
@@ -69,13 +69,13 @@ def confine(limits: Limits, guards: Guards) -> None:
         sys.addaudithook(_audit(writing=guards.namespaces))
 
 
-def adopt_orphans() -> None:
+def become_subreaper() -> None:
     """Become the parent of all descendants whose parent has ended, so that none is lost."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _works(step: Callable[[], Any]) -> bool:
-    """Whether a step succeeds, and leaves a Python that can still import and print."""
+    """Return whether a step succeeds and leaves a Python that can still import modules."""
     if sys.platform != "linux":
         return False
     pid = os.fork()
@@ -113,8 +113,8 @@ _CAP_DAC_READ_SEARCH = 2
 _CAPABILITY_VERSION = 0x20080522
 
 
-def _lose_privileges() -> None:
-    """Root becomes nobody; capabilities go. Only if nobody may not read the standard library, reading stays."""
+def _drop_privileges() -> None:
+    """Change from root to nobody and drop all capabilities, but for reading where nobody cannot read the library."""
     keep = 0
     if os.geteuid() == 0:
         _prctl(_PR_SET_KEEPCAPS, 1)
@@ -136,12 +136,12 @@ _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 409
 _DETACH = 2
 _SYS_MOUNT_SETATTR = 442  # the same on every architecture
 _AT_FDCWD, _AT_RECURSIVE, _ATTR_RDONLY = -100, 0x8000, 1
-_PACKAGE_FOLDERS = ("site-packages", "dist-packages", "_bundled")  # in the last, ensurepip has its pip
+_PACKAGE_FOLDER_NAMES = ("site-packages", "dist-packages", "_bundled")  # in the last, ensurepip has its pip
 _SCRATCH = "/scratch"
 _SCRATCH_OPTIONS = b"size=16m,nr_inodes=1024,mode=777"
 
 
-def hide_outside(folder: Path) -> None:
+def enter_namespaces(folder: Path) -> None:
     """Move this process where it sees nothing but the standard library, read-only, and has no network.
 
     Where packages are installed beside the library, there are empty folders instead.
@@ -164,7 +164,7 @@ def hide_outside(folder: Path) -> None:
         else:
             inside.mkdir(exist_ok=True)
             _mount(str(path), inside, None, _MS_BIND | _MS_REC)
-    for path in _packages():
+    for path in _package_folders():
         _mount("tmpfs", folder / path[1:], "tmpfs", _MS_NOSUID | _MS_NODEV)
     (folder / _SCRATCH[1:]).mkdir()
     os.chdir(folder)
@@ -175,15 +175,15 @@ def hide_outside(folder: Path) -> None:
     os.chdir("/")
 
 
-def fresh_scratch() -> Path:
-    """An empty directory in memory, instead of the last one; only after `hide_outside`."""
+def mount_scratch() -> Path:
+    """Mount an empty directory in memory, instead of the last one; only after `enter_namespaces`."""
     _libc.umount2(_SCRATCH.encode(), _DETACH)  # there is none at first
     _mount("tmpfs", Path(_SCRATCH), "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, _SCRATCH_OPTIONS)
     return Path(_SCRATCH)
 
 
 def _libraries() -> list[Path]:
-    """Folders that imports read: the standard library and the shared libraries that its extensions need.
+    """Return the folders that imports read: the standard library and the shared libraries that its extensions need.
 
     They are those of the interpreter, as a virtual environment has only packages. Where shared libraries have a folder
     for their architecture, as on Debian, nothing else of the folder above is needed.
@@ -203,18 +203,18 @@ def _libraries() -> list[Path]:
 
 
 @cache
-def _packages() -> list[str]:
-    """Folders of installed or bundled packages in those of `_libraries`.
+def _package_folders() -> list[str]:
+    """Return the folders of installed or bundled packages in those of `_libraries`.
 
     Links are left out: what they lead to is a folder that is found by its own name, or is not mounted.
     """
     found: list[str] = []
-    left = [str(path) for path in _libraries() if not path.is_symlink()]
-    while left:
-        with suppress(PermissionError), os.scandir(left.pop()) as entries:  # os.walk takes twice as long
+    pending = [str(path) for path in _libraries() if not path.is_symlink()]
+    while pending:
+        with suppress(PermissionError), os.scandir(pending.pop()) as entries:  # os.walk takes twice as long
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    (found if entry.name in _PACKAGE_FOLDERS else left).append(entry.path)
+                    (found if entry.name in _PACKAGE_FOLDER_NAMES else pending).append(entry.path)
     return found
 
 
@@ -223,9 +223,9 @@ def _mount(source: str | None, target: Path, kind: str | None, flags: int, optio
     _call("mount", *names, ctypes.c_ulong(flags), options)
 
 
-def _try_hidden() -> None:
-    hide_outside(Path.cwd())
-    fresh_scratch()
+def _try_namespaces() -> None:
+    enter_namespaces(Path.cwd())
+    mount_scratch()
 
 
 # The filter of system calls -------------------------------------------------------------------------------------------
@@ -272,9 +272,9 @@ def _filter_system_calls(writing: bool) -> None:
 
 
 def _instructions(writing: bool) -> list[tuple[int, int, int, int]]:
-    """The filter, as (code, jump if true, jump if false, operand). Nothing that is not named here is allowed."""
+    """Return the filter, as (code, jump if true, jump if false, operand); whatever it does not name is refused."""
     column, architecture = _ARCHITECTURES[platform.machine()]
-    special = {  # name: where it takes what is checked, and what may stand there
+    special = {  # name: index of the argument that is checked, and its allowed values
         "kill 62 129": (0, [os.getpid()]),
         "tgkill 234 131": (0, [os.getpid()]),
         "prlimit64 302 261": (0, [0]),
@@ -284,15 +284,15 @@ def _instructions(writing: bool) -> list[tuple[int, int, int, int]]:
     lines += [(_LOAD, 0, 0, _FIELD_NUMBER)]
     for number in _numbers(_READING_CALLS + ("," + _WRITING_CALLS if writing else ""), column):
         lines += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
-    for call, (place, values) in special.items():
-        body = [(_LOAD, 0, 0, _FIELD_ARGUMENTS + 8 * place)]
+    for call, (index, values) in special.items():
+        body = [(_LOAD, 0, 0, _FIELD_ARGUMENTS + 8 * index)]
         for value in values:
             body += [(_IF_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW)]
         body += [(_RETURN, 0, 0, _REFUSE)]
         lines += [(_IF_EQUAL, 0, len(body), _numbers(call, column)[0]), *body]
-    for call, place in (("open 2 -", 1), ("openat 257 56", 2)):
+    for call, index in (("open 2 -", 1), ("openat 257 56", 2)):
         for number in _numbers(call, column):
-            body = [(_LOAD, 0, 0, _FIELD_ARGUMENTS + 8 * place), (_IF_ANY_BIT, 0, 1, 0 if writing else _WRITING)]
+            body = [(_LOAD, 0, 0, _FIELD_ARGUMENTS + 8 * index), (_IF_ANY_BIT, 0, 1, 0 if writing else _WRITING)]
             body += [(_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW)]
             lines += [(_IF_EQUAL, 0, len(body), number), *body]
     return [*lines, (_RETURN, 0, 0, _REFUSE)]
@@ -324,7 +324,7 @@ def _audit(writing: bool) -> Callable[[str, tuple[Any, ...]], None]:
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event.startswith(refused):
             raise PermissionError(errno.EPERM, f"{event} is not permitted here")
-        if event == "open" and not writing and _is_writing(*arguments[1:]):
+        if event == "open" and not writing and _opens_for_writing(*arguments[1:]):
             raise PermissionError(errno.EPERM, f"writing {arguments[0]!r} is not permitted here")
         if event == "import" and arguments[0] in _REFUSED_IMPORTS:
             raise PermissionError(errno.EPERM, f"the module {arguments[0]} is not permitted here")
@@ -332,5 +332,5 @@ def _audit(writing: bool) -> Callable[[str, tuple[Any, ...]], None]:
     return hook
 
 
-def _is_writing(mode: str | None, flags: int) -> bool:
+def _opens_for_writing(mode: str | None, flags: int) -> bool:
     return bool(flags & _WRITING) or any(letter in (mode or "r") for letter in "wax+")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from flexmdm.evaluation.sandbox.values import encode, receive, send
+from flexmdm.sandbox.values import encode, receive, send
 
 
 def answer(channel: int, source: str, entry_point: str) -> None:
-    """Run the program, say that it is ready, then answer calls until the judge has gone."""
+    """Run the program, report that it is ready, then answer calls until the judge has gone."""
     try:
         names: dict[str, Any] = {}
         exec(compile(source, "<program>", "exec", dont_inherit=True), names)
@@ -28,19 +28,19 @@ def answer(channel: int, source: str, entry_point: str) -> None:
 
 
 def _reply(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """What a call returns or raises; and the arguments that it changed."""
+    """Encode what a call returns or raises, and the arguments that it changed."""
     try:
-        before = _contents(args)
+        before = _encoded(args)
         value = function(*args, **kwargs)
-        changed = {place: args[place] for place, content in _contents(args).items() if content != before[place]}
+        changed = {index: args[index] for index, content in _encoded(args).items() if content != before[index]}
         return encode({"value": value, "changed": changed})
     except BaseException as error:
         return _raised(error)
 
 
-def _contents(args: tuple[Any, ...]) -> dict[int, bytes]:
-    """Of those arguments that a call can change, by their place."""
-    return {place: encode(arg) for place, arg in enumerate(args) if isinstance(arg, list | dict | set)}
+def _encoded(args: tuple[Any, ...]) -> dict[int, bytes]:
+    """Encode those arguments that a call can change, by their index."""
+    return {index: encode(arg) for index, arg in enumerate(args) if isinstance(arg, list | dict | set)}
 
 
 def _raised(error: BaseException) -> bytes:

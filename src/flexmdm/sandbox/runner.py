@@ -1,4 +1,4 @@
-"""Our side of the sandbox: hands programs to a warden process and collects what became of them."""
+"""Our side of the sandbox: hands programs to a supervisor process and collects their verdicts."""
 
 from __future__ import annotations
 
@@ -19,28 +19,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from flexmdm.evaluation.sandbox.guards import Guards
-from flexmdm.evaluation.sandbox.limits import Limits
+from flexmdm.sandbox.guards import Guards
+from flexmdm.sandbox.limits import Limits
 
 BROKE = "failed: the sandbox broke"
 """The result of a program with which the sandbox ended each time; who ended it is not known for certain."""
 
-# Only shells of the packages: their real __init__ would load torch.
+# Empty modules stand for the packages: their own __init__ would load torch.
 _START = """
 import socket, sys, types
 from pathlib import Path
 package, control, folder, namespaces, seccomp = sys.argv[1:]
-for name in ("flexmdm", "flexmdm.evaluation", "flexmdm.evaluation.sandbox"):
-    shell = types.ModuleType(name)
-    shell.__path__ = [package] if "." not in name else [package + "/" + name.partition(".")[2].replace(".", "/")]
-    sys.modules[name] = shell
-from flexmdm.evaluation.sandbox.warden import serve
+for name, path in (("flexmdm", package), ("flexmdm.sandbox", package + "/sandbox")):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [path]
+from flexmdm.sandbox.supervisor import serve
 serve(socket.socket(fileno=int(control)), Path(folder), namespaces == "True", seccomp == "True")
 """
-_PACKAGE = Path(__file__).parents[2]
-_GRACE_SECONDS = 20.0  # beyond the wall time, until a warden that does not answer is given up
+_PACKAGE = Path(__file__).parents[1]
+_GRACE_SECONDS = 20.0  # beyond the wall time, until a supervisor that does not answer is given up
 _CLOSING_SECONDS = 5.0
-_TRIES = 2  # of a program with which the warden ends: somebody else may have ended it
+_TRIES = 2  # of a program with which the supervisor ends: somebody else may have ended it
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Program:
     Attributes:
         source: not trusted; it defines a function named ``entry_point``.
         test: trusted; it defines ``check(candidate)``, which raises unless the function is right.
-        entry_point: what the tests are about. They may also call it by this name.
+        entry_point: name of the function that is tested. The tests may also call it by this name.
         context: trusted source whose other names the tests may use: helper functions that belong to the problem.
     """
 
@@ -66,12 +65,12 @@ class Program:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a program.
+    """The result of a program.
 
     Attributes:
         result: ``passed``, ``timed out``, or ``failed:`` and why.
-        output: the beginning of what it printed.
-        seconds: how long it took, its tests included.
+        output: the beginning of what the program printed.
+        seconds: wall time of the program and its tests.
     """
 
     result: str
@@ -87,9 +86,9 @@ class Sandbox:
     """Runs programs, one at a time; close it, or use it in a ``with`` statement.
 
     Args:
-        limits: of each program.
-        namespaces: use them where the kernel allows it.
-        seccomp: likewise.
+        limits: limits of each program.
+        namespaces: use namespaces where the kernel allows it.
+        seccomp: use a filter of system calls where the kernel allows it.
     """
 
     def __init__(self, limits: Limits | None = None, *, namespaces: bool = True, seccomp: bool = True) -> None:
@@ -101,24 +100,25 @@ class Sandbox:
         """Run a program against its tests. Whatever it does, this returns soon after its limits.
 
         Raises:
-            OSError: for want of means of ours, such as a full disk; it tells nothing about the program.
+            OSError: the program could not be judged, for want of means such as a full disk, because its tests are
+                broken or by a mistake in the sandbox; it tells nothing about the program.
         """
         started = time.monotonic()
         for _ in range(_TRIES):
             verdict = self._run(program)
             if verdict is not None:
                 return verdict
-            self._start_again()
+            self._restart()
         return Verdict(BROKE, "", time.monotonic() - started)
 
     def close(self) -> None:
-        """End the warden and all that it started."""
+        """End the supervisor and all that it started."""
         self._control.close()
         try:
-            self._warden.communicate(timeout=_CLOSING_SECONDS)
+            _, self._errors = self._supervisor.communicate(timeout=_CLOSING_SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(self._warden.pid, signal.SIGKILL)
-            self._warden.communicate()
+            os.killpg(self._supervisor.pid, signal.SIGKILL)
+            _, self._errors = self._supervisor.communicate()
         with suppress(OSError):
             os.rmdir(self._folder)
 
@@ -135,7 +135,7 @@ class Sandbox:
         arguments = [str(_PACKAGE), str(theirs.fileno()), self._folder, *map(str, self._wanted)]
         loader = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
         with theirs:
-            self._warden = subprocess.Popen(
+            self._supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -146,16 +146,26 @@ class Sandbox:
             )
         first = self._control.recv(1 << 16)
         if not first:
-            _, said = self._warden.communicate()
-            raise OSError(f"the sandbox does not start: {said.decode(errors='replace').strip() or 'no reason given'}")
+            _, self._errors = self._supervisor.communicate()
+            raise OSError(f"the sandbox does not start: {self._reason()}")
         self.guards = Guards(**json.loads(first))
 
-    def _start_again(self) -> None:
+    def _restart(self) -> None:
+        """Start another supervisor; an ``OSError`` if the last one ended by an exception, as that is our mistake."""
         self.close()
+        code, reason = self._supervisor.returncode, self._reason()
         self._start()
+        if code > 0:
+            raise OSError(f"the sandbox ended before the program was judged: {reason}")
+
+    def _reason(self) -> str:
+        return self._errors.decode(errors="replace").strip() or "no reason given"
 
     def _run(self, program: Program) -> Verdict | None:
-        """``None`` if the warden ended: a program got at it, which only the weakest guards allow, or somebody else."""
+        """Return the verdict, or ``None`` if the supervisor or the judge was ended.
+
+        A program can only do that with the weakest guards; it may have been somebody else.
+        """
         started = time.monotonic()
         readers, writers = zip(os.pipe(), os.pipe(), strict=True)
         try:
@@ -164,29 +174,37 @@ class Sandbox:
                     request = {"limits": vars(self.limits), "entry_point": program.entry_point}
                     self._send(request, [source.fileno(), writers[0], tests.fileno(), writers[1]])
             finally:
-                for one in writers:
-                    os.close(one)
+                for descriptor in writers:
+                    os.close(descriptor)
             output, reply = self._wait(readers[0])
             result = os.read(readers[1], 1 << 16).decode(errors="replace") if reply else ""
         finally:
-            for one in readers:
-                os.close(one)
+            for descriptor in readers:
+                os.close(descriptor)
         if reply is None:
             return None
         if "error" in reply:
             raise OSError(f"the sandbox cannot start a program: {reply['error']}")
-        return Verdict(_result(result, reply), output.decode(errors="replace"), time.monotonic() - started)
+        if result.startswith("error: "):
+            raise OSError(f"the sandbox cannot judge a program: {result.removeprefix('error: ')}")
+        if reply["timed_out"]:
+            result = "timed out"
+        elif not result:
+            if reply["judge_code"] < 0:
+                return None
+            raise OSError("the sandbox cannot judge a program: its tests ended without a result")
+        return Verdict(result, output.decode(errors="replace"), time.monotonic() - started)
 
     def _send(self, request: dict[str, Any], descriptors: list[int]) -> None:
         message = [json.dumps(request).encode()]
         try:
             socket.send_fds(self._control, message, descriptors)
-        except ConnectionError:  # somebody ended the warden while it had nothing to do
-            self._start_again()
+        except ConnectionError:  # somebody ended the supervisor while it had nothing to do
+            self._restart()
             socket.send_fds(self._control, message, descriptors)
 
     def _wait(self, output: int) -> tuple[bytes, dict[str, Any] | None]:
-        """Read what the program prints until the warden reports; ``None`` if it never does."""
+        """Return what the program prints until the supervisor reports, and the report; ``None`` if there is none."""
         kept, deadline = bytearray(), time.monotonic() + self.limits.wall_seconds + _GRACE_SECONDS
         watched: list[Any] = [self._control, output]
         while True:
@@ -211,43 +229,43 @@ def run_all(
     limits: Limits | None = None,
     workers: int | None = None,
 ) -> Iterator[tuple[int, Verdict]]:
-    """Run programs side by side; yields the number of each with its verdict, in the order in which they end.
+    """Run programs side by side and yield the index of each with its verdict, in the order in which they end.
 
     Args:
-        programs: to be run.
-        limits: of each.
-        workers: how many run at a time; by default one for each core.
+        programs: programs to run.
+        limits: limits of each program.
+        workers: number of programs that run at a time; by default one for each core.
 
     >>> test = "def check(candidate):\\n    assert candidate() == 1"
     >>> programs = [Program(f"def one():\\n    return {value}", test, "one") for value in (0, 1, 2)]
-    >>> sorted((number, verdict.result) for number, verdict in run_all(programs, workers=2))
+    >>> sorted((index, verdict.result) for index, verdict in run_all(programs, workers=2))
     [(0, 'failed: AssertionError'), (1, 'passed'), (2, 'failed: AssertionError')]
     """
     workers = min(workers or os.cpu_count() or 1, len(programs))
     if workers < 1:
         return
     idle: queue.SimpleQueue[Sandbox] = queue.SimpleQueue()
-    boxes: list[Sandbox] = []
+    sandboxes: list[Sandbox] = []
 
     def run(program: Program) -> Verdict:
-        box = idle.get()
+        sandbox = idle.get()
         try:
-            return box.run(program)
+            return sandbox.run(program)
         finally:
-            idle.put(box)
+            idle.put(sandbox)
 
     with ThreadPoolExecutor(workers) as pool:
         try:
             for _ in range(workers):
-                boxes.append(Sandbox(limits))
-                idle.put(boxes[-1])
-            numbers = {pool.submit(run, program): number for number, program in enumerate(programs)}
-            for done in as_completed(numbers):
-                yield numbers[done], done.result()
+                sandboxes.append(Sandbox(limits))
+                idle.put(sandboxes[-1])
+            indices = {pool.submit(run, program): index for index, program in enumerate(programs)}
+            for done in as_completed(indices):
+                yield indices[done], done.result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-            for box in boxes:
-                box.close()
+            for sandbox in sandboxes:
+                sandbox.close()
 
 
 def _tests(program: Program) -> str:
@@ -255,16 +273,8 @@ def _tests(program: Program) -> str:
 
 
 def _file(text: str) -> Any:
-    """A file without a name, to be read from its start."""
+    """Return a file without a name, to be read from its start."""
     file = tempfile.TemporaryFile()
     file.write(text.encode(errors="surrogatepass"))  # half a character is the program's mistake, not ours
     file.seek(0)
     return file
-
-
-def _result(result: str, reply: dict[str, Any]) -> str:
-    if result != "passed" and reply["timed_out"]:
-        return "timed out"
-    if result:
-        return result
-    return "failed: the tests ended before they had a result"

@@ -31,7 +31,7 @@ _MOST_ITEMS = 1_000_000  # of an iterator that may have no end
 
 
 class Opaque:
-    """Something that is no plain value; of it, only its type's name is known."""
+    """A stand-in for something that is no plain value; only the name of its type is known."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -41,12 +41,12 @@ class Opaque:
 
 
 def encode(value: Any) -> bytes:
-    """A value as bytes; iterators are read to their end (or to a million items)."""
+    """Return a value as bytes; iterators are read to their end (or to a million items)."""
     return json.dumps(_pack(value)).encode()
 
 
 def decode(data: bytes) -> Any:
-    """The value that `encode` wrote; a ``ValueError`` if the bytes are no such thing."""
+    """Return the value that `encode` wrote; a ``ValueError`` if the bytes are no such thing."""
     try:
         return _unpack(json.loads(data))
     except (TypeError, KeyError, ArithmeticError, RecursionError) as error:
@@ -61,7 +61,7 @@ def send(channel: int, data: bytes) -> None:
 
 
 def receive(channel: int) -> Any:
-    """The next value from a descriptor; ``EOFError`` if the other side has gone."""
+    """Return the next value from a descriptor; ``EOFError`` if the other side has gone."""
     length = int.from_bytes(_read(channel, _LENGTH_BYTES), "big")
     if length > LONGEST_MESSAGE:
         raise ValueError(f"a message of {length} bytes is too long; at most {LONGEST_MESSAGE} are read")
@@ -118,7 +118,7 @@ def _pack(value: Any) -> Any:
 
 
 def _kind(value: Any) -> type:
-    """The type to send a value as: of a subclass that compares as its base does, the base."""
+    """Return the type to send a value as: of a subclass that compares as its base does, the base."""
     kind = type(value)
     for base in _BASES:
         if issubclass(kind, base) and kind.__eq__ is base.__eq__:

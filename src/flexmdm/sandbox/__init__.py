@@ -1,4 +1,4 @@
-"""Untrusted Python, run against tests in processes of its own, with a verdict that it cannot forge.
+"""Run untrusted Python against tests, in processes of its own, with a verdict that it cannot forge.
 
 A program and its tests never share a process. The *candidate* process runs the program and then answers calls of its
 entry point; the *judge* process runs the tests, with a stand-in for the entry point that asks the candidate. What
@@ -6,6 +6,9 @@ travels between them are plain values (see `values`), so all that a program can 
 only if every assertion of the tests holds for them, in a process that it cannot reach. Leaving early, patching
 builtins, printing what a test would print, closing descriptors, objects that are equal to everything: none of it is an
 answer. The tests and the reference solution are not in the candidate's memory either.
+
+A program that uses more CPU or wall time than its limits has timed out, whatever else became of it. A mistake of ours or
+of the tests is an ``OSError`` of `Sandbox.run` and no verdict.
 
 What holds on every POSIX system: limits on CPU and wall time, memory, file size and open files; no new process or
 thread; a working directory of its own; no environment; no descriptors but null input, a capped output and the
@@ -30,8 +33,8 @@ failed: AssertionError
 failed: SystemExit: 0
 """  # noqa: E501
 
-from flexmdm.evaluation.sandbox.box import BROKE, Program, Sandbox, Verdict, run_all
-from flexmdm.evaluation.sandbox.guards import Guards
-from flexmdm.evaluation.sandbox.limits import Limits
+from flexmdm.sandbox.guards import Guards
+from flexmdm.sandbox.limits import Limits
+from flexmdm.sandbox.runner import BROKE, Program, Sandbox, Verdict, run_all
 
 __all__ = ["BROKE", "Guards", "Limits", "Program", "Sandbox", "Verdict", "run_all"]
