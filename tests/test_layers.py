@@ -11,7 +11,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src"
 CORE = (
-    "sequences canvas schedules interpolants alignment objective oracle rates randomness precision quadrature denoiser"
+    "sequences canvas schedules interpolants alignment objective oracle rates randomness precision quadrature denoiser "
+    "settings progress"
 )
 FLOORS = [
     ["core"],
@@ -34,9 +35,7 @@ VIOLATIONS = {
 CYCLES = [
     "backbones.bases backbones.retrofit",
     "data.making data.prepared",
-    "sweeps.text tasks tasks.code tasks.code.pipeline tasks.code.preview tasks.code.task tasks.likelihoods "
-    "tasks.loading tasks.sft tasks.sft.pipeline tasks.sft.preview tasks.sft.task tasks.text tasks.text.pipeline "
-    "tasks.text.preview tasks.text.report tasks.text.task",
+    "sweeps.text tasks.text.report",
 ]
 
 

@@ -112,7 +112,7 @@ def test_a_preview_shows_answers_and_measures_held_out_ones(make_pipeline, tmp_p
 
 def test_every_line_of_a_sample_is_marked_and_an_empty_one_is_seen(make_pipeline, tmp_path, monkeypatch):
     pipeline, console = make_pipeline(), Console(file=io.StringIO(), width=200)
-    samples = ["What?\nPlease [b]\n", ""]
+    samples = ["What?\nPlease [b]\n(empty)", ""]
     monkeypatch.setattr(type(pipeline), "preview", lambda *_, **__: samples)
     Preview(pipeline.task, tmp_path, console)(pipeline.model, 7)
     lines = console.file.getvalue().splitlines()

@@ -171,7 +171,8 @@ def test_other_files_can_be_held_out(make_task, tmp_path):
     other.write_text("question,answer\nSay,it\n")
     task = make_task(held_out_data=(str(other),))
     assert len(task.train) == 180 and len(task.validation) == 1
-    assert task.validation.answer_lengths.tolist() == [2] and task.validation.store.characters.tolist() == [2]
+    _, _, tokens, characters = task.validation.to_find(torch.arange(1))
+    assert tokens.tolist() == [2] and characters.tolist() == [2]
 
 
 @pytest.mark.parametrize(
