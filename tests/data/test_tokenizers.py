@@ -228,12 +228,6 @@ def test_learning_bpe_twice_gives_the_same():
     assert TextTokenizer.train("bpe", ENGLISH).to_json() == TextTokenizer.train("bpe", iter(ENGLISH)).to_json()
 
 
-def test_progress_is_called_while_texts_are_read():
-    calls = []
-    TextTokenizer.train("characters", ["ab"] * 2500, progress=lambda: calls.append(1))
-    assert len(calls) == 3
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

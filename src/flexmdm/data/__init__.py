@@ -1,8 +1,9 @@
 """A user's own texts as training data: reading, tokenizing, splitting, and keeping the result on disk."""
 
+from flexmdm.data.encoding import Preparation
 from flexmdm.data.functions import CodeSource
 from flexmdm.data.pairs import Pair, PairSource
-from flexmdm.data.prepared import Preparation, Prepared, prepare
+from flexmdm.data.prepared import Prepared, prepare
 from flexmdm.data.reading import ReadReport, Source, documents, fingerprint
 from flexmdm.data.splitting import Delimiter, chunk, split_paragraphs
 from flexmdm.data.stores import BalancedStore, TokenStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from flexmdm.data.records import records
+from flexmdm.data.formats import read_jsonl
 from flexmdm.tasks.math.answers import extract_answer
 
 SIZES = {"test": 1319, "train": 7473}
@@ -44,7 +44,7 @@ def read_problems(place: Path, split: str = "test") -> list[WordProblem]:
     """
     file = file_of(Path(place), split)
     problems = []
-    for where, record in records(file, ["question", "answer"]):
+    for where, record in read_jsonl(file, ["question", "answer"]):
         head, marker, last = record["answer"].rpartition(_MARKER)
         if not marker or extract_answer(last) is None:
             raise ValueError(f"{where}: the answer must end with {_MARKER} and a number")
