@@ -20,9 +20,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from flexmdm.evaluation.charts import SOFT
-from flexmdm.tasks.maze.evaluation import MazeScore, plan
+from flexmdm.sweeps.maze import MazeScore, plan
+from flexmdm.tasks.loading import load_named
 from flexmdm.tasks.maze.report import table_of
-from flexmdm.training.loading import load_named
 from flexmdm.training.progress import LOG_FILE, read_log, training_of
 
 EXAMPLES = """examples:

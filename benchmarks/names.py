@@ -24,7 +24,7 @@ from flexmdm.data import TokenStore
 from flexmdm.evaluation.distances import Estimate
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.sequences import Ragged
-from flexmdm.tasks.text.evaluation import held_out_bits
+from flexmdm.sweeps.text import held_out_bits
 from flexmdm.tasks.text.report import fill_with_bar
 from flexmdm.training.progress import training_of
 

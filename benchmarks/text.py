@@ -23,8 +23,8 @@ from rich.console import Console
 from flexmdm.evaluation.charts import COLOURS, MARKERS
 from flexmdm.evaluation.fluency import ReferenceLM
 from flexmdm.evaluation.lengths import length_floor
+from flexmdm.sweeps.text import Judge, held_out_bits, measure
 from flexmdm.tasks.text import TextPipeline
-from flexmdm.tasks.text.evaluation import Judge, held_out_bits, measure
 from flexmdm.training.progress import LOG_FILE, draw_curves, read_log, training_of
 
 EXAMPLES = """examples:

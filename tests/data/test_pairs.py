@@ -147,7 +147,7 @@ def test_a_dataset_of_the_hub_is_read(monkeypatch):
             "a.jsonl",
             [{"prompt": "a", "answer": "b"}, {"prompt": "a"}],
             {},
-            "line 2: no fields with the usual .*, only 'prompt'",
+            "line 2: no fields .*, only 'prompt'",
         ),
         ("a.jsonl", '{"prompt": "a", "answer": "b"}\n{"prompt": \n', {}, "line 2: malformed JSON"),
         ("a.jsonl", [["a", "b"]], {}, "line 1: a JSON object belongs here, not"),

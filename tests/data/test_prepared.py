@@ -204,10 +204,8 @@ def test_a_bar_follows_the_bytes_that_were_read(data, tmp_path):
     assert [(task.description, task.total) for task in bar.progress.tasks] == [("learning the vocabulary", None)]
     with encoding.Encoder(preparation, tokenizer, tmp_path) as encoder:
         encoder.encode_all(bar)
-    size = data.stat().st_size
-    assert [(task.description, task.completed, task.total) for task in bar.progress.tasks] == [
-        ("tokenizing", size, size)
-    ]
+    (task,), size = bar.progress.tasks, data.stat().st_size
+    assert (task.description, task.completed, task.total) == ("tokenizing", size, size)
 
 
 def test_lengths_are_drawn_in_about_ten_rows():

@@ -518,7 +518,7 @@ def test_a_quote_that_is_never_closed_stops_reading_even_if_bad_lines_are_skippe
 def test_a_text_that_an_unquoted_line_break_cuts_off_is_an_error(write):
     path = write("a.csv", "text,label\none,1\ncut\noff,2\n")
     assert f"{path}, line 3: the row has 1 columns, the header 2" in problem(path)
-    assert "or with line breaks in quotes" in problem(path)
+    assert "or line breaks in quotes" in problem(path)
 
 
 def test_a_row_with_a_line_in_another_encoding_is_skipped_as_a_whole(write):

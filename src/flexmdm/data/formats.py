@@ -145,6 +145,22 @@ def _json_object(text: str) -> dict[str, Any] | BadRecord:
 
 
 def _csv_rows(handle: BinaryIO, path: Path, select: Select) -> Iterator[Row]:
+    width, columns = 0, []
+    for where, row in _parsed_csv(handle, path):
+        if isinstance(row, BadRecord):
+            yield where, row
+        elif not width:
+            width, columns = len(row), [row.index(name) for name in select(row)]
+        elif len(row) < width or any(cell.strip() for cell in row[width:]):  # commas at the end of a line do no harm
+            counts = f"the row has {len(row)} columns, the header {width}"
+            advice = "put a text with commas, or what else separates the columns, or line breaks in quotes"
+            yield where, BadRecord(f"{counts}; {advice}")
+        else:
+            yield where, [row[column] for column in columns]
+
+
+def _parsed_csv(handle: BinaryIO, path: Path) -> Iterator[Row]:
+    """Yield the rows that are not empty, the header first."""
     csv.field_size_limit(_LONGEST_CSV_FIELD)
     lines = _lines(handle)
     header = next((line for line in lines if line.text.strip()), _Line(1, "", None))
@@ -155,27 +171,17 @@ def _csv_rows(handle: BinaryIO, path: Path, select: Select) -> Iterator[Row]:
             taken.append(line)
             yield line.text + "\n"
 
-    rows, width, columns = csv.reader(feed(), delimiter=_delimiter(header.text), strict=True), 0, []
+    rows = csv.reader(feed(), delimiter=_delimiter(header.text), strict=True)
     while True:
         taken.clear()
         try:
-            row = next(rows, None)
+            row = next(rows)
+        except StopIteration:
+            return
         except csv.Error as error:
             row = _malformed(error, path, taken)
-        bad = next((line for line in taken if line.problem), None)
-        if row is None:
-            return
-        if bad or isinstance(row, BadRecord):
-            yield bad.row if bad else (f"line {taken[0].number}", row)
-        elif not width and row:
-            width, columns = len(row), [row.index(name) for name in select(row)]
-        elif len(row) >= width and not any(cell.strip() for cell in row[width:]):  # empty: commas at the end of a line
-            yield f"line {taken[0].number}", [row[column] for column in columns]
-        elif row:
-            problem = (
-                f"the row has {len(row)} columns, the header {width}; put a text with commas, or what else separates"
-            )
-            yield f"line {taken[0].number}", BadRecord(f"{problem} the columns, or with line breaks in quotes")
+        if row:
+            yield next((line.row for line in taken if line.problem), (f"line {taken[0].number}", row))
 
 
 def _malformed(error: csv.Error, path: Path, lines: Sequence[_Line]) -> BadRecord:

@@ -8,9 +8,9 @@ import torch
 from rich.console import Console
 
 from flexmdm import FiniteDistribution
+from flexmdm.tasks.likelihoods import bits_given
 from flexmdm.tasks.sft import SFTPipeline, report
 from flexmdm.tasks.sft.preview import AnswerPreview
-from flexmdm.tasks.text.likelihoods import bits_given
 
 SAMPLERS = [
     {}, {"sampler": "tau"}, {"sampler": "adaptive", "confidence": "top_prob", "window": (5.0, 64), "temperature": 0.0},

@@ -15,9 +15,9 @@ from rich.table import Table
 
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.generation import generate
+from flexmdm.sweeps.maze import MazeScore, plan, settings_of, shortest
 from flexmdm.tasks.maze.checker import fault
 from flexmdm.tasks.maze.drawing import draw_maze, legend, terminal
-from flexmdm.tasks.maze.evaluation import MazeScore, plan, settings_of, shortest
 from flexmdm.tasks.maze.task import MazeTask
 
 TRIES = 4  # who asks for one path gets the first of these that is one

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from flexmdm.backbones.model import FlexMDMModel
-from flexmdm.tasks.text.likelihoods import Bits, bits
+from flexmdm.tasks.likelihoods import Bits, bits
 from flexmdm.tasks.text.pipeline import TextPipeline
 from flexmdm.tasks.text.report import EMPTY
 from flexmdm.training.sharding import is_sharded

@@ -1,0 +1,1 @@
+"""Benchmarks of trained runs: every item generated, written down and scored."""
