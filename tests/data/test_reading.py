@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flexmdm.data.reading import ReadReport, Source, address, documents, fingerprint, numbered
+from flexmdm.data.reading import ReadReport, Source, address, fingerprint, numbered
 from flexmdm.data.splitting import split_paragraphs
 
 
@@ -41,8 +41,12 @@ def parquet(path, **columns):
     return str(path)
 
 
+def documents(source, report=None):
+    return [text for _, text in numbered(source, report)]
+
+
 def read(*paths, **settings):
-    return list(documents(Source(paths, **settings)))
+    return documents(Source(paths, **settings))
 
 
 def problem(*paths, error=ValueError, **settings):
@@ -109,7 +113,7 @@ def test_the_only_column_of_a_csv_needs_no_name(write):
 def test_what_was_taken_for_the_name_of_the_only_column_is_said(write):
     def guess(content, **settings):
         report = ReadReport()
-        list(documents(Source((write("a.csv", content),), **settings), report))
+        (documents(Source((write("a.csv", content),), **settings), report))
         return report.first_guess
 
     assert "a.csv: the first line, 'CCO', was taken for the name of its only column" in guess("CCO\nCC\n")
@@ -207,7 +211,7 @@ def test_every_kind_may_be_compressed_by_zstd(tmp_path, zstd, frames):
     pieces = [ROWS[len(ROWS) * n // frames : len(ROWS) * (n + 1) // frames] for n in range(frames)]
     (tmp_path / "a.jsonl.zst").write_bytes(b"".join(map(zstd, pieces)))
     report = ReadReport()
-    texts = list(documents(Source(str(tmp_path / "a.jsonl.zst")), report))
+    texts = documents(Source(str(tmp_path / "a.jsonl.zst")), report)
     assert texts == [json.loads(row)["text"] for row in ROWS.splitlines()]
     assert report.bytes == (tmp_path / "a.jsonl.zst").stat().st_size
     plain = parquet(tmp_path / "b.parquet", text=["one", "two"])
@@ -270,7 +274,7 @@ def test_several_paths_are_read_one_after_the_other(write):
 
 
 def test_one_path_may_be_given_plainly(write):
-    assert list(documents(Source(write("a.txt", "one")))) == ["one"]
+    assert (documents(Source(write("a.txt", "one")))) == ["one"]
 
 
 def test_a_hugging_face_dataset_is_streamed(write, tmp_path):
@@ -449,7 +453,7 @@ def test_a_csv_row_that_is_too_long_is_found_with_its_line(write):
     expected = f"{path}, line 3: the row has 3 columns, the header 2; put a text with commas, or what else separates"
     assert problem(path).startswith(expected)
     report = ReadReport()
-    assert list(documents(Source((path,), skip_bad=True), report)) == ["Well, hello", "bye"]
+    assert (documents(Source((path,), skip_bad=True), report)) == ["Well, hello", "bye"]
     assert report.skipped == 1 and report.first_problem.startswith(expected)
     assert "line 2: the row has 2 columns, the header 1" in problem(write("b.csv", "text\nHello, world\n"))
 
@@ -496,7 +500,7 @@ def test_bad_lines_are_skipped_and_counted_if_asked_to(write):
     ]
     path = write("a.jsonl", b"\n".join(lines))
     report = ReadReport()
-    assert list(documents(Source((path,), skip_bad=True), report)) == ["one", "two"]
+    assert (documents(Source((path,), skip_bad=True), report)) == ["one", "two"]
     assert (report.documents, report.skipped) == (2, 5)
     assert report.first_problem is not None and report.first_problem.startswith(f"{path}, line 2: malformed JSON")
 
@@ -524,7 +528,7 @@ def test_a_text_that_an_unquoted_line_break_cuts_off_is_an_error(write):
 def test_a_row_with_a_line_in_another_encoding_is_skipped_as_a_whole(write):
     path = write("a.csv", b'id,text\n1,"one\ncaf\xe9\nend"\n2,two\n3,"three\n\xe9"\n4,four\n')
     report = ReadReport()
-    assert list(documents(Source((path,), skip_bad=True), report)) == ["two", "four"]
+    assert (documents(Source((path,), skip_bad=True), report)) == ["two", "four"]
     assert report.skipped == 2
     assert report.first_problem == f"{path}, line 3: byte 0xe9 at byte offset 18 is not UTF-8; save it as UTF-8"
     assert "line 3: byte 0xe9" in problem(path)
@@ -541,7 +545,7 @@ def test_nothing_but_bad_lines_is_an_error_even_so(write):
 def test_the_report_says_how_much_was_read(write):
     path = write("a.txt", "one\ntwo\n")
     report = ReadReport()
-    assert len(list(documents(Source((path,)), report))) == report.documents == 2
+    assert len(documents(Source((path,)), report)) == report.documents == 2
     assert report.bytes == 8 and report.first_problem is None
 
 

@@ -4,7 +4,7 @@ from flexmdm.data.encoding import Preparation
 from flexmdm.data.functions import CodeSource
 from flexmdm.data.pairs import Pair, PairSource
 from flexmdm.data.prepared import Prepared, prepare
-from flexmdm.data.reading import ReadReport, Source, documents, fingerprint
+from flexmdm.data.reading import ReadReport, Source, fingerprint
 from flexmdm.data.splitting import Delimiter, chunk, split_paragraphs
 from flexmdm.data.stores import BalancedStore, TokenStore
 from flexmdm.data.tokenizers import TextTokenizer, suggest
@@ -22,7 +22,6 @@ __all__ = [
     "TextTokenizer",
     "TokenStore",
     "chunk",
-    "documents",
     "fingerprint",
     "prepare",
     "split_paragraphs",

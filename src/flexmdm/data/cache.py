@@ -52,7 +52,7 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def publish(draft: Path, folder: Path, is_whole: Callable[[Path], bool]) -> None:
+def publish(draft: Path, folder: Path, is_whole: Callable[[Path], object]) -> None:
     """Move finished work to its folder, unless another process was first; what is there but not whole is replaced."""
     if folder.is_symlink():
         folder.unlink()

@@ -47,7 +47,7 @@ def open_decompressed(path: Path, on_read: Callable[[int], object] = lambda coun
         raw = gzip.GzipFile(fileobj=file) if ending == ".gz" else _ZstdFile(cast(BinaryIO, file), *_zstd(path))
         try:
             yield cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, raw), _BUFFER))
-        except (EOFError, gzip.BadGzipFile, zlib.error, _DamagedZstd) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(
                 f"{path} is no whole {_FORMATS[ending]} file ({error}): it was cut off or damaged; "
                 "make or fetch it again"
@@ -63,10 +63,6 @@ class _CountedFile(io.FileIO):
         count = super().readinto(buffer) or 0
         self.on_read(count)
         return count
-
-
-class _DamagedZstd(Exception):
-    pass
 
 
 class _ZstdFile(io.RawIOBase):
@@ -97,7 +93,7 @@ class _ZstdFile(io.RawIOBase):
             try:
                 self.ready = memoryview(self.frame.decompress(self.packed))
             except self.problem as error:
-                raise _DamagedZstd(error) from error
+                raise EOFError(error) from error
             self.packed = b""
             if self.frame.eof:
                 self.packed, self.frame = self.frame.unused_data, None

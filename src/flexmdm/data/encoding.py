@@ -93,8 +93,10 @@ class Preparation:
 class ReadingProgress:
     """The reading of some sources, which a progress bar follows; a line of text where no bar is shown."""
 
-    def __init__(self, bar: ProgressBar, description: str, sources: Iterable[RecordSource]) -> None:
-        self.bar, self.report = bar, ReadReport()
+    def __init__(
+        self, bar: ProgressBar, description: str, sources: Iterable[RecordSource], report: ReadReport | None = None
+    ) -> None:
+        self.bar, self.report = bar, report or ReadReport()
         self.size = sum(file.stat().st_size for source in sources for file in files(source))  # 0 if unknown
         self.begin(description, self.size or None)
 
@@ -170,7 +172,7 @@ class Encoder:
 
     Attributes:
         counts: see `flexmdm.data.Prepared`.
-        first_problem, first_guess: see `ReadReport`.
+        report: what was read.
         unknown: how often there are characters, or words, that a pretrained tokenizer does not know.
         prompts: whether the sequences begin with prompts.
     """
@@ -185,8 +187,7 @@ class Encoder:
             documents=0, characters=0, skipped=0, empty=0, split=0, dropped=0, sequences=0, tokens=0, unknown=0
         )
         self.unknown: Counter[str] = Counter()
-        self.first_problem: str | None = None
-        self.first_guess: str | None = None
+        self.report = ReadReport()
 
     def __enter__(self) -> Encoder:
         return self
@@ -198,26 +199,23 @@ class Encoder:
     @property
     def notes(self) -> list[str]:
         """Return what to say of the data besides the counts."""
-        notes = [self.first_guess] if self.first_guess else []
-        if self.first_problem:
-            notes.append(f"the first bad {self.preparation.source.unit}: {self.first_problem}")
+        notes = [self.report.first_guess] if self.report.first_guess else []
+        if self.report.first_problem:
+            notes.append(f"the first bad {self.preparation.source.unit}: {self.report.first_problem}")
         if self.unknown:
             notes.append(f"what the tokenizer does not know, the most frequent first: {most_frequent(self.unknown)}")
         return notes
 
     def encode_all(self, bar: ProgressBar) -> None:
         """Read, encode and store all records."""
+        progress = ReadingProgress(bar, "tokenizing", self.preparation.sources, self.report)
         try:
             for source in self.preparation.sources:
-                progress = ReadingProgress(bar, "tokenizing", [source])
                 for numbers, records in _batches(progress.records(source)):
                     self._store(records, self._held_out(source, numbers))
-                report = progress.report
-                self.counts.update(documents=report.documents, skipped=report.skipped)
-                self.first_problem = self.first_problem or report.first_problem
-                self.first_guess = self.first_guess or report.first_guess
         except UnknownCharacters as error:
             raise ValueError(self._all_unknown(bar)) from error
+        self.counts.update(documents=self.report.documents, skipped=self.report.skipped)
         for side, writer in self.writers.items():
             if not writer.sequences:
                 raise ValueError(self._too_small(side))
@@ -285,7 +283,7 @@ class Encoder:
 
     def _too_small(self, side: str) -> str:
         """Say why no sequence is left on one side, and what to do."""
-        settings, counts = self.preparation, self.counts
+        settings, counts, report = self.preparation, self.counts, self.report
         nothing_fits = bool(counts["dropped"]) and not any(writer.sequences for writer in self.writers.values())
         problem = "the longest sequence is too short" if nothing_fits else "the data is too small"
         problem += f": of {counts['documents']:,} {settings.noun}(s) none is left to "
@@ -298,7 +296,9 @@ class Encoder:
             advice.append("hold out another share (--held-out)")
         if counts["skipped"]:
             unit = settings.source.unit
-            problem += f"; {counts['skipped']:,} bad {unit}(s) were skipped, the first bad {unit}: {self.first_problem}"
+            problem += (
+                f"; {counts['skipped']:,} bad {unit}(s) were skipped, the first bad {unit}: {report.first_problem}"
+            )
         if counts["dropped"]:
             advice.append("allow longer sequences (--max-length)")
             if settings.long != type(settings).long:  # they are not dropped unless somebody asks for it

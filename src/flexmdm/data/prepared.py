@@ -47,10 +47,6 @@ class Prepared:
     folder: Path
     notes: tuple[str, ...] = ()
 
-    def lengths_histogram(self, rows: int = 10, width: int = 40) -> str:
-        """Draw how many sequences have how many tokens."""
-        return histogram(torch.cat([self.train.lengths, self.validation.lengths]), rows, width)
-
 
 def prepare(
     preparation: Preparation,
@@ -87,7 +83,7 @@ def prepare(
         _make(preparation, tokenizer, draft, console)
         if folder.name != _key(preparation, tokenizer):
             raise ValueError("the data changed while it was read; begin again when nothing writes to it any more")
-        publish(draft, folder, _is_whole)
+        publish(draft, folder, _open)
     prepared = _open(folder)
     if prepared is None:
         raise OSError(f"the prepared data in {folder} was damaged as soon as it was written; is the disk full?")
@@ -151,10 +147,6 @@ def _open(folder: Path) -> Prepared | None:
     return Prepared(tokenizer, train, validation, Counter(about["counts"]), folder, tuple(about.get("notes", ())))
 
 
-def _is_whole(folder: Path) -> bool:
-    return _open(folder) is not None
-
-
 def _make(preparation: Preparation, tokenizer: TextTokenizer | None, folder: Path, console: Console) -> None:
     """Fill a folder of the cache."""
     with ProgressBar("preparing", console=console) as bar:
@@ -191,7 +183,7 @@ def _print_counts(preparation: Preparation, prepared: Prepared, console: Console
         *(f"{counts[name]:,} {meaning}" for name, meaning in special.items() if counts.get(name)),
         *prepared.notes,
         "tokens per sequence",
-        prepared.lengths_histogram(),
+        histogram(torch.cat([prepared.train.lengths, prepared.validation.lengths])),
     ]
     _print(console, "\n".join(lines))
 

@@ -18,7 +18,7 @@ from flexmdm.data.splitting import split_paragraphs
 
 @dataclass
 class ReadReport:
-    """What happened while reading; `documents` keeps it up to date.
+    """What happened while reading; `numbered` keeps it up to date.
 
     Attributes:
         documents: texts that were read.
@@ -89,7 +89,7 @@ class RecordSource:
 
     def files_in(self, folder: Path) -> list[Path]:
         """Return the files of a folder and of those in it, in the order of reading; none that is hidden."""
-        return _files_in(folder)
+        return visible_files(folder)
 
 
 @dataclass(frozen=True)
@@ -144,24 +144,17 @@ class Source(FieldSource):
         return (split_paragraphs(text) or [""]) if self.paragraphs else [text]
 
 
-def documents(source: Source, report: ReadReport | None = None) -> Iterator[str]:
-    """Yield the texts of a source, in order.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "names.txt"
-    ...     _ = file.write_text("Ada\\nGrace\\n")
-    ...     list(documents(Source((str(file),))))
-    ['Ada', 'Grace']
-    """
-    for _, text in numbered(source, report):
-        yield text
-
-
 def numbered(source: RecordSource, report: ReadReport | None = None) -> Iterator[tuple[int, Any]]:
     """Yield the texts (pairs, functions) of a source, each with the number of the record that it is a part of.
 
     A .txt has no records: there each line, or each paragraph, has its own number.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "names.txt"
+    ...     _ = path.write_text("Ada\\nGrace\\n")
+    ...     list(numbered(Source(path)))
+    [(0, 'Ada'), (1, 'Grace')]
     """
     report = report or ReadReport()
     number = 0
@@ -244,11 +237,10 @@ def _files(path: str, source: RecordSource) -> list[Path]:
     return readable
 
 
-def _files_in(folder: Path) -> list[Path]:
-    def hidden(file: Path) -> bool:
-        return any(part.startswith(".") for part in file.relative_to(folder).parts)
-
-    return sorted(file for file in folder.rglob("*") if file.is_file() and not hidden(file))
+def visible_files(folder: Path) -> list[Path]:
+    """Return the files of a folder and of those in it, sorted; none that is hidden."""
+    inside = [file.relative_to(folder) for file in folder.rglob("*") if file.is_file()]
+    return sorted(folder / file for file in inside if not any(part.startswith(".") for part in file.parts))
 
 
 def _why_empty(path: str, source: RecordSource, report: ReadReport, skipped_before: int) -> str:
@@ -279,7 +271,7 @@ def _dataset_state(name: str) -> Any:
     """Return the name; of a folder also what is in it."""
     folder = Path(name.partition(":")[0])
     if folder.is_dir():
-        return name, [_state(file) for file in _files_in(folder)]
+        return name, [_state(file) for file in visible_files(folder)]
     if folder.is_absolute():  # no name of the hub
         raise FileNotFoundError(f"no such folder: {folder}")
     return name

@@ -7,11 +7,10 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -242,7 +241,7 @@ class TextTokenizer:
 
     @cached_property
     def _spelling(self) -> _Spelling:
-        return _Spelling.of(json.loads(self._tokenizer.to_str()))
+        return _Spelling.read(json.loads(self._tokenizer.to_str()))
 
     @cached_property
     def _id_of_code(self) -> np.ndarray:
@@ -297,14 +296,6 @@ class TextTokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text; bytes that are no UTF-8 become U+FFFD."""
         return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)
-
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        r"""Return something printable for each token.
-
-        >>> TextTokenizer.train("bytes").pieces("a\né".encode())
-        ['a', '\\n', '\\xc3', '\\xa9']
-        """
-        return [_printable(self._token_bytes[int(i)]) for i in ids]
 
     # What the tokens are ----------------------------------------------------------------------------------------------
 
@@ -444,30 +435,23 @@ def words_of(text: str) -> list[str]:
     return text.split(" ")
 
 
-@dataclass(frozen=True)
-class _Spelling:
-    """What the tokens of a tokenizer of Hugging Face are made of.
+class _Spelling(NamedTuple):
+    """What the tokens of a tokenizer of Hugging Face are made of."""
 
-    Attributes:
-        takes_any: whether there is no text that it does not know.
-        unknown: the id of the unknown token; without one, what is not known is left out.
-        alphabet: the characters that there are tokens for.
-    """
-
-    takes_any: bool
-    unknown: int | None
-    alphabet: frozenset[str]
+    takes_any: bool  # whether there is no text that it does not know
+    unknown: int | None  # the id of the unknown token; without one, what is not known is left out
+    alphabet: frozenset[str]  # the characters that there are tokens for
 
     @classmethod
-    def of(cls, stored: dict[str, Any]) -> _Spelling:
+    def read(cls, stored: dict[str, Any]) -> _Spelling:
         """Read it from the content of tokenizer.json."""
-        model = stored["model"]
+        model, added = stored["model"], stored["added_tokens"]
         vocab = [token for token, _ in model["vocab"]] if model["type"] == "Unigram" else model["vocab"]
         unknown = model.get("unk_id") if model["type"] == "Unigram" else model["vocab"].get(model.get("unk_token"))
-        special = {token["content"] for token in stored["added_tokens"] if token["special"]}
-        plain = {*vocab, *(token["content"] for token in stored["added_tokens"])} - special
-        before, behind = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
-        parts = [token.removeprefix(before).removesuffix(behind) for token in plain]
+        special = {token["content"] for token in added if token["special"]}
+        plain = {*vocab, *(token["content"] for token in added)} - special
+        prefix, suffix = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
+        parts = [token.removeprefix(prefix).removesuffix(suffix) for token in plain]
         if model["type"] == "BPE":  # where larger tokens are made of the smallest
             parts = [part for part in parts if len(part) == 1]
         alphabet = frozenset().union(*parts)
@@ -573,8 +557,3 @@ def _starts_word(text: str) -> bool:
     """Return whether a token begins with something that cannot continue a word: no letter, digit, mark, joiner."""
     first = text[:1] or " "
     return not (first.isalnum() or first == "\ufffd" or unicodedata.category(first) in ("Mn", "Mc", "Me", "Cf"))
-
-
-def _printable(token: bytes) -> str:
-    text = token.decode(errors="backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
