@@ -26,7 +26,7 @@ def test_a_file_that_was_cut_off_is_an_error(tmp_path):
         (b"\xff\n", "line 1: byte 0xff at byte offset 0 is not UTF-8"),
         (b"[" * 100_000, "line 1: malformed JSON"),
         (b"3", "line 1: a JSON object belongs here, not 3"),
-        (b'{"b": "x"}', "line 1: no field 'a', only 'b'"),
+        (b'{"b": "x"}', "line 1: there is no field 'a', only 'b'"),
         (b'{"a": 1}', "line 1: the field 'a' is 1, which is no string"),
     ],
 )

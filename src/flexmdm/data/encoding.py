@@ -168,7 +168,7 @@ def _batches(records: Iterator[tuple[int, Any]]) -> Iterator[tuple[list[int], li
 
 
 class Encoder:
-    """Writes the sequences of all records to the stores ``train`` and ``validation``; to be used in a ``with``.
+    """Write the sequences of all records to the stores ``train`` and ``validation``; to be used in a ``with``.
 
     Attributes:
         counts: see `flexmdm.data.Prepared`.

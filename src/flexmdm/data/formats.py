@@ -55,7 +55,7 @@ def read_jsonl(path: Path, fields: Sequence[str] = ()) -> Iterator[tuple[str, di
     ...     _ = path.write_text('{"task_id": "a"}\\n{"task": "b"}\\n')
     ...     list(read_jsonl(path, ["task_id"]))
     Traceback (most recent call last):
-    ValueError: ...samples.jsonl, line 2: no field 'task_id', only 'task'
+    ValueError: ...samples.jsonl, line 2: there is no field 'task_id', only 'task'
     """
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
@@ -66,8 +66,9 @@ def read_jsonl(path: Path, fields: Sequence[str] = ()) -> Iterator[tuple[str, di
                     raise row
                 for field in fields:
                     if field not in row:
-                        raise BadRecord(f"no field {field!r}, only {listed(row)}")
-                    check_text(row[field], f"field {field!r}")
+                        raise BadRecord(f"there is no field {field!r}, only {listed(row)}")
+                    if not isinstance(row[field], str):
+                        raise BadRecord(f"the field {field!r} is {reprlib.repr(row[field])}, which is no string")
             except BadRecord as error:
                 raise ValueError(f"{path}, {where}: {error}") from None
             yield f"{path}, {where}", row
@@ -93,8 +94,8 @@ class _Line(NamedTuple):
     problem: BadRecord | None
 
     @property
-    def row(self) -> Row:
-        return f"line {self.number}", self.problem or [self.text]
+    def bad_row(self) -> Row:
+        return f"line {self.number}", self.problem
 
 
 def _lines(handle: BinaryIO) -> Iterator[_Line]:
@@ -114,7 +115,7 @@ def _lines(handle: BinaryIO) -> Iterator[_Line]:
 def _text_lines(handle: BinaryIO, *_: Any) -> Iterator[Row]:
     for line in _lines(handle):
         if line.text.strip():
-            yield line._replace(text=line.text.removesuffix("\r")).row
+            yield f"line {line.number}", line.problem or [line.text.removesuffix("\r")]
 
 
 def read_paragraphs(handle: BinaryIO, *_: Any) -> Iterator[Row]:
@@ -122,7 +123,7 @@ def read_paragraphs(handle: BinaryIO, *_: Any) -> Iterator[Row]:
     paragraph: list[str] = []
     for line in chain(_lines(handle), [_Line(0, "", None)]):
         if line.problem:
-            yield line.row
+            yield line.bad_row
         elif line.text.strip():
             paragraph.append(line.text.removesuffix("\r"))
         elif paragraph:
@@ -181,7 +182,7 @@ def _parsed_csv(handle: BinaryIO, path: Path) -> Iterator[Row]:
         except csv.Error as error:
             row = _malformed(error, path, taken)
         if row:
-            yield next((line.row for line in taken if line.problem), (f"line {taken[0].number}", row))
+            yield next((line.bad_row for line in taken if line.problem), (f"line {taken[0].number}", row))
 
 
 def _malformed(error: csv.Error, path: Path, lines: Sequence[_Line]) -> BadRecord:
@@ -232,7 +233,7 @@ def _fasta_records(handle: BinaryIO, *_: Any) -> Iterator[Row]:
     for line in chain(_lines(handle), [_Line(0, ">", None)]):
         text = line.text.strip()
         if line.problem:
-            yield line.row
+            yield line.bad_row
         elif text.startswith(">"):
             if parts is not None:
                 yield "", ["".join(parts)]

@@ -18,7 +18,7 @@ from flexmdm.data.splitting import split_paragraphs
 
 @dataclass
 class ReadReport:
-    """What happened while reading; `numbered` keeps it up to date.
+    """Counts of what was read and what was left out; `numbered` keeps them up to date.
 
     Attributes:
         documents: texts that were read.

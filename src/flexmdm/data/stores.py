@@ -103,7 +103,7 @@ class BalancedStore(TokenStore):
 
 
 class StoreWriter:
-    """Writes what `TokenStore.open` reads."""
+    """Write what `TokenStore.open` reads."""
 
     def __init__(self, folder: Path, name: str, dtype: np.dtype, prompts: bool = False) -> None:
         parts = ("tokens", *_DTYPES) if prompts else ("tokens", "offsets", "characters")

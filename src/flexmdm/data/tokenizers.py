@@ -151,8 +151,7 @@ class TextTokenizer:
 
     def same_tokens(self, other: TextTokenizer) -> bool:
         """Return whether every id means the same to both."""
-        mine, theirs = (t._tokenizer.get_vocab(with_added_tokens=True) for t in (self, other))
-        return mine == theirs
+        return self._tokenizer.get_vocab(True) == other._tokenizer.get_vocab(True)  # added tokens too
 
     # Text to ids and back ---------------------------------------------------------------------------------------------
 
@@ -436,7 +435,7 @@ def words_of(text: str) -> list[str]:
 
 
 class _Spelling(NamedTuple):
-    """What the tokens of a tokenizer of Hugging Face are made of."""
+    """The characters that the tokens of a Hugging Face tokenizer are made of."""
 
     takes_any: bool  # whether there is no text that it does not know
     unknown: int | None  # the id of the unknown token; without one, what is not known is left out
