@@ -242,7 +242,7 @@ class Encoder:
     def _count_unknown(self, records: list[Any]) -> None:
         words = [[word for text in self.preparation.texts(record) for word in words_of(text)] for record in records]
         unknown = self.tokenizer.unknown_words(set().union(*words))
-        lost = [[one for word in some if word in unknown for one in unknown[word]] for some in words]
+        lost = [[one for word in some if word in unknown for one in unknown[word]] for some in words if unknown]
         self.counts["unknown"] += sum(map(bool, lost))
         self.unknown.update(chain.from_iterable(lost))
 
