@@ -160,8 +160,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     """Return the results as a page."""
     lines = [
         __doc__.strip().replace("\n", " "),
-        f"Batches of {BATCH}, 64 wide, 3 layers, Muon; {SAMPLES:,} samples and {HELD_OUT} held-out sequences. Excess in "
-        "nats per token with its standard error; g / truth is the ratio that is farthest from 1. Made by "
+        f"Batches of {BATCH}, 64 wide, 3 layers, Muon; {SAMPLES:,} samples, {HELD_OUT} held-out sequences. The excess "
+        "is in nats per token with its standard error; g / truth is the ratio that is farthest from 1. Made by "
         "`python benchmarks/counting.py`.",
         "",
         "| head | schedules | clip | steps | seed | excess | length W1 (floor) | g / truth | seconds |",
