@@ -19,9 +19,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from flexmdm.evaluation.charts import SOFT
+from flexmdm.reports.charts import SOFT
+from flexmdm.reports.maze import table_of
 from flexmdm.tasks.maze.evaluation import MazeScore, plan
-from flexmdm.tasks.maze.report import table_of
 from flexmdm.training.loading import load_named
 from flexmdm.training.progress import LOG_FILE, read_log, training_of
 

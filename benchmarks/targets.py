@@ -17,8 +17,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from flexmdm.reports.maze import table_of
 from flexmdm.tasks.maze.evaluation import plan
-from flexmdm.tasks.maze.report import table_of
 from flexmdm.training.loading import load
 from flexmdm.training.progress import read_log
 

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from flexmdm.tasks.maze import Maze, report
+from flexmdm.reports import maze as report
+from flexmdm.tasks.maze import Maze
 
 TINY = [
     "train", "--task", "maze", "--size", "7", "--subgoals", "2-4", "--hidden", "16", "--layers", "1", "--heads", "2",

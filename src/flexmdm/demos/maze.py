@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from flexmdm.demos.page import NAMES, Contender, Story, page_of
 from flexmdm.demos.race import race
-from flexmdm.demos.svg import Growth, filled, grown
 from flexmdm.generation import generate
+from flexmdm.reports.demo import NAMES, Contender, Story, page_of
+from flexmdm.reports.svg import Growth, filled, grown
 from flexmdm.tasks.maze import MazeTask
 from flexmdm.tasks.maze.evaluation import Plans, plan, settings_of
 from flexmdm.training.config import Network, Recipe, RunConfig

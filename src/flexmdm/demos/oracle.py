@@ -15,8 +15,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from flexmdm.demos.growth import draw_growth
-from flexmdm.evaluation.charts import draw_panels, quality_panel, save_figure
 from flexmdm.evaluation.distances import Estimate
 from flexmdm.evaluation.sources import LETTERS, phased_chain
 from flexmdm.evaluation.trials import (
@@ -31,6 +29,8 @@ from flexmdm.evaluation.trials import (
     words_subject,
 )
 from flexmdm.generation import generate
+from flexmdm.reports.charts import draw_panels, quality_panel, save_figure
+from flexmdm.reports.film import draw_growth
 
 SAMPLERS = (Trial("tau", 1), Trial("adaptive", 1, confidence="top_prob"), Trial("spaced", 1))
 CHAIN_SHARE = 8  # one sequence of the chain, of some 33 tokens, for so many words

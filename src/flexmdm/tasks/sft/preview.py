@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.tasks.answers import EMPTY
 from flexmdm.tasks.generating import generated
 from flexmdm.tasks.text.likelihoods import Bits, bits_given
 from flexmdm.tasks.text.preview import SAMPLES, SEQUENCES, STEPS, TIMES, Preview
-from flexmdm.tasks.text.report import EMPTY
 
 
 class AnswerPreview(Preview):

@@ -17,15 +17,14 @@ from flexmdm.evaluation.fluency import (
 )
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.evaluation.lengths import length_fidelity
-from flexmdm.evaluation.textreport import LikelihoodScore, TextScore
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.generate import sampler_named
 from flexmdm.generation.samplers import Grid
-from flexmdm.tasks.generating import STEPS, bar_on_stderr
+from flexmdm.sweeps.scores import LikelihoodScore, TextScore
+from flexmdm.tasks.generating import STEPS, bar_on_stderr, progress_bar
 from flexmdm.tasks.sweeps import OF_SAMPLERS
 from flexmdm.tasks.text.likelihoods import bits
 from flexmdm.tasks.text.pipeline import TextPipeline
-from flexmdm.tasks.text.report import fill_with_bar
 
 OPENING = 32  # tokens whose entropy is compared, whatever the lengths of the texts
 _NOTHING = Interval(float("nan"), float("nan"), float("nan"))
@@ -139,16 +138,9 @@ def measure(
     """Draw ``num`` samples from nothing and judge them."""
     sampler = sampler or _default_sampler(pipeline)
     began = time.perf_counter()
-    answers = fill_with_bar(
-        pipeline,
-        [["", ""]],
-        num,
-        f"{name}, {sampler} {steps}",
-        sampler=sampler,
-        steps=steps,
-        temperature=temperature,
-        **options,
-    )
+    settings = {"sampler": sampler, "steps": steps, "temperature": temperature, **options}
+    with progress_bar(num, f"{name}, {sampler} {steps}") as bar:
+        answers = pipeline.fill([["", ""]], num, callback=bar, **settings)
     return judge.score(
         name,
         [answer.text for answer in answers],

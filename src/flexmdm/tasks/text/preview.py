@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.tasks.answers import EMPTY
 from flexmdm.tasks.text.likelihoods import Bits, bits
 from flexmdm.tasks.text.pipeline import TextPipeline
-from flexmdm.tasks.text.report import EMPTY
 from flexmdm.training.sharding import is_sharded
 
 SAMPLES_FILE = "samples.txt"

@@ -1,7 +1,9 @@
 import math
 
+import pytest
+
 from flexmdm.evaluation import Estimate, Outcome, Quality, Trial
-from flexmdm.evaluation.charts import Curve, Panel, draw_panels, quality_panel, save_figure
+from flexmdm.reports.charts import Curve, Panel, draw_losses, draw_panels, quality_panel, save_figure
 
 
 def outcome(sampler, steps, excess):
@@ -46,3 +48,32 @@ def test_shares_are_drawn_with_their_intervals_from_zero():
     assert -0.1 < bottom < 0 and 0.8 <= top <= 1.02  # with room for a marker at 0
     assert min(tick for tick in axes.get_yticks() if tick >= bottom) == 0
     assert "%" in axes.yaxis.get_major_formatter()(0.5)
+
+
+LINE = {"step": 1, "seconds": 4.0, "loss": 3.0}
+HELD_OUT = {"step": 1, "seconds": 5.0, "eval_loss": 3.5}
+
+
+@pytest.mark.parametrize(
+    "logs",
+    [
+        {},
+        {"flexmdm": []},
+        {"flexmdm": [LINE]},
+        {"flexmdm": [HELD_OUT]},
+        {"flexmdm": [LINE, HELD_OUT], "mdm": []},
+        {"flexmdm": [{**LINE, "seconds": 9000.0 * k, "loss": 3.0 / k} for k in range(1, 50)], "mdm": [LINE]},
+    ],
+    ids=["no runs", "no lines", "one batch", "one evaluation", "both", "hours"],
+)
+def test_curves_can_be_drawn_of_whatever_there_is(logs, tmp_path):
+    draw_losses(logs, tmp_path / "loss.png")
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_run_has_its_curve(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: drawn.append(figure))
+    draw_losses({f"run {k}": [LINE, HELD_OUT] for k in range(6)}, tmp_path / "loss.png")
+    names = [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()]
+    assert names == [f"run {k}" for k in range(6)]

@@ -1,100 +1,147 @@
-"""What a person sees of an evaluation of text models: a table for the terminal, and a page that stands on its own."""
+"""The evaluation of text models for a person: a table for the terminal, and a page that stands on its own."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import redirect_stderr
 from html import escape
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.markup import escape as plain
 from rich.table import Table
 
 from flexmdm.evaluation.distances import Estimate
-from flexmdm.evaluation.intervals import Interval
-from flexmdm.evaluation.lengths import Lengths, length_floor, length_histogram
-from flexmdm.evaluation.trials import without_nan
+from flexmdm.evaluation.intervals import Interval, by_name
+from flexmdm.evaluation.lengths import ENOUGH, Lengths, length_floor, length_histogram
+from flexmdm.sweeps.scores import LikelihoodScore, TextScore
+from flexmdm.tasks.text.pipeline import TextPipeline
 
 SHOWN = 20  # samples of each score
 
 
-@dataclass(frozen=True)
-class TextScore:
-    """What came of ``num`` texts of one model, sampler and number of steps.
+def evaluate(
+    runs: dict[str, TextPipeline],
+    steps: Sequence[int],
+    num: int,
+    reference: str = "auto",
+    likelihoods: int = 200,
+    num_times: int = 64,
+    page: Path | None = None,
+    command: str = "",
+    console: Console | None = None,
+    keep: Callable[[list[dict[str, Any]]], object] | None = None,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Judge runs that were trained on the same data, print the table, write the page, and return the figures.
 
-    Attributes:
-        model, sampler, steps, temperature, num: what was asked. 0 steps: not sampled at all, as held-out texts, which
-            show what the other scores can be compared with.
-        length_w1, length_ks: of `length_fidelity`, in tokens and from 0 to 1.
-        generative_perplexity: of the corpus, under the reference model.
-        read: texts that the reference model was given, the first ones; 0 without one.
-        kept, truncated: share of these that were long enough for it, and how many were cut to its window.
-        entropy: `unigram_entropy`, mean over the texts, in nats. It grows with the length of a text.
-        opening_entropy: that of the first 32 tokens of the texts that have so many, whatever their lengths.
-        distinct_1, distinct_2, distinct_3: `distinct_n` of all texts pooled; it falls as there are more.
-        evaluations, seconds: per text.
-        samples: texts, of which the page shows the first twenty.
-        lengths: of all texts in tokens, those of ``samples`` first.
+    Args:
+        runs: by name; the held-out sequences of the first are what all are compared with.
+        steps: of the sampler, one score for each.
+        num: samples per score.
+        reference: of `flexmdm.evaluation.fluency.ReferenceLM`; ``auto`` for the default one if it is installed,
+            ``none`` for no perplexity.
+        likelihoods: held-out sequences for the likelihood; 0 leaves it out.
+        num_times: times per sequence for it.
+        page: a file to write.
+        command: what the page says it was made by.
+        console: where the table goes.
+        keep: called with the figures before the page is written, so that they are there whatever becomes of it.
+        options: of `flexmdm.generate`.
     """
+    from flexmdm.tasks.text.evaluation import Judge, check, held_out_bits, measure
 
-    model: str
-    sampler: str
-    steps: int
-    temperature: float
-    num: int
-    length_w1: Interval
-    length_ks: Interval
-    generative_perplexity: Interval
-    kept: float
-    entropy: Interval
-    distinct_1: float
-    distinct_2: float
-    distinct_3: float
-    evaluations: float
-    seconds: float
-    opening_entropy: Interval = Interval(math.nan, math.nan, math.nan)
-    samples: list[str] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    read: int = 0
-    truncated: int = 0
+    console = console or Console()
+    for name, pipeline in runs.items():
+        check(name, pipeline, steps, **options)
+    first = next(iter(runs.values()))
+    if len({pipeline.task.compared_on for pipeline in runs.values()}) > 1:
+        raise ValueError(
+            f"{' and '.join(runs)} learned from other data, hold out other data or have other tokens: compare them "
+            "one by one"
+        )
+    judge = Judge.of(first, _reference(reference, console, str(first.model.device)))
+    scores = [judge.held_out(num)]
+    for name, pipeline in runs.items():
+        scores += [measure(name, pipeline, judge, num, count, **options) for count in steps]
+    table = table_of(scores, f"{num:,} samples each, against {len(judge.texts):,} held-out sequences")
+    table.caption = f"{table.caption}{_truncated(scores)}{_few(min(num, len(judge.texts)))}"
+    console.print(table)
+    _say_openings(scores, console)
+    if judge.lm is not None and all(math.isnan(score.generative_perplexity.value) for score in scores):
+        console.print("no perplexity: every text has at most 10 tokens of the reference model, too few to judge")
+    known = [held_out_bits(name, pipeline, likelihoods, num_times) for name, pipeline in runs.items() if likelihoods]
+    xz = judge.xz()
+    for score in known:
+        console.print(
+            f"{score.model}: {_bits(score.bits_per_sequence)} bits per sequence, "
+            f"{_bits(score.bits_per_character)} per character, by the likelihood of {score.num} held-out sequences "
+            f"(standard errors; xz: {xz:.2f} per character)",
+            highlight=False,
+        )
+    bits_of = {score.model: score.to_dict() for score in known}
+    rows = []
+    for score in scores[1:]:
+        bits = bits_of.get(score.model, {"num": 0})
+        figures = {**bits, "likelihood_num": bits["num"], **score.to_dict(), "xz_bits_per_character": xz}
+        rows.append(by_name(figures))
+    if keep is not None:
+        keep(rows)
+    if page is not None:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        lengths = [len(tokens) for tokens in judge.tokens]
+        write_page(page, "Text: " + " and ".join(runs), scores, known, lengths, xz, command)
+        console.print(f"the page is {page}")
+    return rows
 
-    @property
-    def series(self) -> str:
-        """What scores have in common that differ in their steps alone."""
-        words = [self.model, self.sampler, "" if self.temperature == 1 else f"T={self.temperature:g}"]
-        return " ".join(word for word in words if word)
 
-    @property
-    def label(self) -> str:
-        return f"{self.series}, {self.steps:,} steps" if self.steps else self.series
+def _reference(name: str, console: Console, device: str) -> Any:
+    from flexmdm.evaluation.fluency import ReferenceLM
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and texts for a JSON file; a number that does not exist is ``None``."""
-        return without_nan(asdict(self))
+    if name == "none":
+        return None
+    try:
+        with Console(stderr=True).status("loading the reference model"), redirect_stderr(StringIO()):  # it has bars
+            return ReferenceLM.load(None if name == "auto" else name, device)
+    except ValueError as error:
+        if name != "auto":
+            raise
+        console.print(f"no perplexity: {error}", markup=False, highlight=False)
+        return None
 
 
-@dataclass(frozen=True)
-class LikelihoodScore:
-    """How many bits a model needs for held-out texts, as upper bounds with standard errors.
+def _truncated(scores: Sequence[TextScore]) -> str:
+    """For the note of the table: how many texts were too long for the reference model."""
+    cut = sum(score.truncated for score in scores)
+    return f"; {cut:,} texts were cut to the reference model's window" if cut else ""
 
-    Attributes:
-        model: its name.
-        bits_per_sequence, bits_per_token, bits_per_character: the end of a sequence is paid for in all of them.
-        num: held-out sequences.
-    """
 
-    model: str
-    bits_per_sequence: Estimate
-    bits_per_token: float
-    bits_per_character: Estimate
-    num: int
+def _few(num: int) -> str:
+    """For the note of the table: if there are too few lengths for their intervals."""
+    few = f"; the intervals of W1 and KS are too narrow, as they need {ENOUGH} samples and as many held-out sequences"
+    return few if num < ENOUGH else ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers for a JSON file; a number that does not exist is ``None``."""
-        return without_nan(asdict(self))
+
+def _say_openings(scores: Sequence[TextScore], console: Console) -> None:
+    """The entropy that does not grow with the length, if there are texts that are long enough for it."""
+    from flexmdm.tasks.text.evaluation import OPENING
+
+    known = [score for score in scores if not math.isnan(score.opening_entropy.value)]
+    if known:
+        values = "; ".join(f"{score.label} {score.opening_entropy}" for score in known)
+        console.print(
+            f"entropy of the first {OPENING} tokens, which does not grow with the length, in nats: {values}",
+            highlight=False,
+            markup=False,
+        )
+
+
+def _bits(estimate: Any) -> str:
+    return f"{estimate.value:.2f} ± {estimate.standard_error:.2f}"
 
 
 def table_of(scores: Sequence[TextScore], title: str = "") -> Table:
@@ -145,7 +192,7 @@ def _two_lines(interval: Interval) -> str:
     return f"{_number(interval.value)}\n[dim]{_number(interval.low)}-{_number(interval.high)}[/]"
 
 
-def page(
+def write_page(
     path: Path,
     title: str,
     scores: Sequence[TextScore],
@@ -171,7 +218,7 @@ def page(
     sections = [
         _opening(title, scores),
         _table(scores),
-        _bits(likelihoods, xz),
+        _bits_section(likelihoods, xz),
         _lengths(scores, series, held_out_lengths),
         _curves(scores, series, held_out_lengths),
         _samples(scores),
@@ -240,7 +287,7 @@ def _cell(interval: Interval) -> str:
     return f"<td>{_number(interval.value)}<span>{_number(interval.low)} – {_number(interval.high)}</span></td>"
 
 
-def _bits(likelihoods: Sequence[LikelihoodScore], xz: float | None) -> str:
+def _bits_section(likelihoods: Sequence[LikelihoodScore], xz: float | None) -> str:
     if not likelihoods and xz is None:
         return ""
     rows = "".join(
@@ -484,7 +531,7 @@ def _estimate(estimate: Estimate, digits: int = 1) -> str:
 
 
 def _css() -> str:
-    from flexmdm.evaluation.charts import COLOURS
+    from flexmdm.reports.charts import COLOURS
 
     light = "".join(f"--c{number}: {colour}; " for number, colour in enumerate(COLOURS))
     classes = "".join(f".c{number} {{ --c: var(--c{number}); }}\n" for number in range(len(COLOURS)))

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from flexmdm.evaluation.distances import Estimate
 from flexmdm.evaluation.intervals import Interval
-from flexmdm.evaluation.textreport import SHOWN, LikelihoodScore, TextScore, page, table_of
+from flexmdm.reports.text import SHOWN, table_of, write_page
+from flexmdm.sweeps.scores import LikelihoodScore, TextScore
 
 HOSTILE = "</li></ol><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)> & \ud800 [bold]"
 NOTHING = Interval(math.nan, math.nan, math.nan)
@@ -45,7 +46,7 @@ class Elements(HTMLParser):
 
 
 def written(tmp_path, scores, likelihoods=(LIKELIHOOD,), title="A title", xz=2.5, command="flexmdm eval runs/a"):
-    page(tmp_path / "deep" / "page.html", title, scores, likelihoods, [4, 8, 8, 11], xz, command)
+    write_page(tmp_path / "deep" / "page.html", title, scores, likelihoods, [4, 8, 8, 11], xz, command)
     return (tmp_path / "deep" / "page.html").read_text(encoding="utf-8")
 
 

@@ -1,21 +1,72 @@
-"""A picture of one sequence as it grows: masks appear between what is there, and become tokens."""
+"""A trace as a film: the sequence after each step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from flexmdm.evaluation.charts import INK, SOFT
-from flexmdm.generation import Event
-from flexmdm.generation.film import Frame, frames_of, thin_out
+from flexmdm.generation.trace import Event
+from flexmdm.reports.charts import INK, SOFT
 
 TOKEN_COLOURS = ("#3d7dca", "#e07b39", "#2f9e77", "#b5529c", "#c9a227", "#6b5bb3")
 MASK_COLOUR, THREAD_COLOUR = "#d5dae1", "#d5dae1"
 _BOX, _ROW = 0.86, 1.55  # side of a box, distance of two rows, in boxes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a frame: its identity, its token (``None``: a mask), and whether that is news."""
+
+    identity: int
+    token: int | None
+    new: bool
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The sequence after so many steps, at this clock."""
+
+    steps: int
+    alpha: float
+    entries: tuple[Entry, ...]
+
+
+def frames_of(events: Sequence[Event], start: Sequence[int | None] = ()) -> list[Frame]:
+    """The sequence after every step in which something happened, what it grows from (``start``, a prompt) first.
+
+    >>> events = [Event(0, 0.5, "insert", 0, entry=0), Event(2, 1.0, "reveal", 0, entry=0, token=4)]
+    >>> [(frame.steps, frame.alpha, [entry.token for entry in frame.entries]) for frame in frames_of(events)]
+    [(0, 0.0, []), (1, 0.5, [None]), (3, 1.0, [4])]
+    """
+    frames = [Frame(0, 0.0, tuple(Entry(number, token, False) for number, token in enumerate(start)))]
+    for step in sorted({event.step for event in events}):
+        happened = [event for event in events if event.step == step]
+        entries = [replace(entry, new=False) for entry in frames[-1].entries]
+        # Positions are those after the step: from left to right, each insertion finds its place.
+        for event in sorted((e for e in happened if e.kind == "insert"), key=lambda e: e.position):
+            entries.insert(event.position, Entry(event.entry, None, True))
+        for event in (e for e in happened if e.kind == "reveal"):
+            entries[event.position] = replace(entries[event.position], token=event.token, new=True)
+        frames.append(Frame(step + 1, happened[0].alpha, tuple(entries)))
+    return frames
+
+
+def thin_out(frames: Sequence[Frame], rows: int) -> list[Frame]:
+    """At most ``rows`` of the frames, evenly, the last one included; what is new is new since the one before."""
+    frames = list(frames)
+    if len(frames) > rows:
+        frames = [frames[round(i * (len(frames) - 1) / (rows - 1))] for i in range(rows)]
+    result, before = [], {}
+    for frame in frames:
+        entries = tuple(replace(e, new=before.get(e.identity, ...) != e.token) for e in frame.entries)
+        result.append(replace(frame, entries=entries))
+        before = {entry.identity: entry.token for entry in frame.entries}
+    return result
 
 
 def draw_growth(events: Sequence[Event], letters: str, title: str, rows: int = 12) -> Figure:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +214,26 @@ def _label_curves(axes: Axes, panel: Panel, names: list[str]) -> None:
             fontweight="bold",
             annotation_clip=False,
         )
+
+
+def draw_losses(logs: Mapping[str, Sequence[Mapping[str, float]]], file: Path) -> None:
+    """The loss against the hours (or minutes) of training: dots for batches, a line for held-out sequences."""
+    longest = max((log[-1]["seconds"] for log in logs.values() if log), default=0.0)
+    unit, name = (3600, "hours") if longest > 5400 else (60, "minutes")
+    figure = Figure(figsize=(7.2, 4.0), layout="constrained", facecolor="white")
+    axes = figure.add_subplot()
+    for colour, (label, log) in zip(cycle(("#3d7dca", "#e07b39", "#2f9e77", "#b5529c")), logs.items(), strict=False):
+        train = [(line["seconds"] / unit, line["loss"]) for line in log if "loss" in line]
+        held_out = [(line["seconds"] / unit, line["eval_loss"]) for line in log if "eval_loss" in line]
+        if train:
+            axes.plot(*zip(*train, strict=True), ".", color=colour, alpha=0.25, markersize=3)
+        if held_out:
+            axes.plot(*zip(*held_out, strict=True), "-o", color=colour, markersize=3.5, label=label)
+    axes.set(xlabel=f"{name} of training", ylabel="loss (nats per sequence)", yscale="log")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(colors=SOFT, which="both")
+    axes.xaxis.label.set_color(INK)
+    axes.grid(alpha=0.15)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False)
+    figure.savefig(file, dpi=150)

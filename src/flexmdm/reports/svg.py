@@ -10,11 +10,11 @@ from html import escape
 import numpy as np
 from matplotlib.colors import to_hex
 
-from flexmdm.evaluation.charts import COLOURS, INK, SOFT
 from flexmdm.generation import Event
+from flexmdm.reports.charts import COLOURS, INK, SOFT
+from flexmdm.reports.maze import COURSE, FLOOR, WALL, WRONG
 from flexmdm.tasks.maze import Maze
 from flexmdm.tasks.maze.checker import legal_moves, open_cells
-from flexmdm.tasks.maze.drawing import COURSE, FLOOR, WALL, WRONG
 
 MODEL_COLOURS = {"flexmdm": COLOURS[0], "mdm": COLOURS[1]}
 MASK, GRID = "#c3cad3", "#e4e7eb"

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from flexmdm.demos import svg
-from flexmdm.demos.svg import MODEL_COLOURS, Growth
 from flexmdm.evaluation.intervals import wilson
+from flexmdm.reports import svg
+from flexmdm.reports.svg import MODEL_COLOURS, Growth
 from flexmdm.tasks.maze import Maze
 from flexmdm.tasks.maze.evaluation import Plans
 

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from rich.text import Text
 
+from flexmdm.reports.maze import WRONG, draw_maze, legend, terminal
 from flexmdm.tasks.maze import Maze, make_paths
-from flexmdm.tasks.maze.drawing import WRONG, draw_maze, legend, terminal
 
 MAZE = Maze.division(41)
 DATA = make_paths(MAZE, pairs=50)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from flexmdm.canvas import Prompt
 from flexmdm.generation import Event
-from flexmdm.generation.film import Frame, frames_of, thin_out
+from flexmdm.reports.film import Frame, frames_of, thin_out
 from flexmdm.tasks.prepared import PreparedTask
 
 _SECONDS, _LINES = 6.0, 12  # of a film, and of its strip where nothing moves

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from flexmdm.demos import svg
-from flexmdm.demos.page import Contender, Rate, Story, page_of
 from flexmdm.generation import Event
+from flexmdm.reports import svg
+from flexmdm.reports.demo import Contender, Rate, Story, page_of
 from flexmdm.tasks.maze import MazeTask
 from flexmdm.tasks.maze.evaluation import MazeScore, Plans
 

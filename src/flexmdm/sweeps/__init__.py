@@ -1,0 +1,1 @@
+"""Measure trained models: several runs at several numbers of steps."""
