@@ -22,10 +22,10 @@ from rich.console import Console
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.reports.benchmarks import draw
 from flexmdm.reports.charts import draw_losses
-from flexmdm.tasks import sweeps
-from flexmdm.tasks.code import evaluation as code
-from flexmdm.tasks.math import evaluation as math
-from flexmdm.training.loading import load_named
+from flexmdm.sweeps import gsm8k as math
+from flexmdm.sweeps import humaneval as code
+from flexmdm.sweeps import sweep as sweeps
+from flexmdm.tasks.loading import load_named
 from flexmdm.training.progress import LOG_FILE, read_log, training_of
 
 EXAMPLES = """examples:

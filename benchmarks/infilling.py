@@ -28,8 +28,8 @@ from rich.progress import track
 from flexmdm.evaluation.intervals import Interval, share
 from flexmdm.evaluation.ngrams import NgramFiller
 from flexmdm.evaluation.spans import SpanScores, span_differences, span_scores
+from flexmdm.sweeps.humaneval import score_with_bar
 from flexmdm.tasks.code import CodePipeline, CodeTask, Cutting, Problem, Sample, read_problems
-from flexmdm.tasks.code.evaluation import score_with_bar
 from flexmdm.tasks.generating import progress_bar
 from flexmdm.training.progress import LOG_FILE
 

@@ -21,8 +21,8 @@ from rich.console import Console
 
 from flexmdm.reports.charts import SOFT
 from flexmdm.reports.maze import table_of
-from flexmdm.tasks.maze.evaluation import MazeScore, plan
-from flexmdm.training.loading import load_named
+from flexmdm.sweeps.maze import MazeScore, plan
+from flexmdm.tasks.loading import load_named
 from flexmdm.training.progress import LOG_FILE, read_log, training_of
 
 EXAMPLES = """examples:

@@ -24,8 +24,8 @@ from flexmdm.data import TokenStore
 from flexmdm.evaluation.distances import Estimate
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.sequences import Ragged
+from flexmdm.sweeps.text import held_out_bits
 from flexmdm.tasks.generating import progress_bar
-from flexmdm.tasks.text.evaluation import held_out_bits
 from flexmdm.training.progress import training_of
 
 RESULTS = Path(__file__).parent / "results"

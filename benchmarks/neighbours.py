@@ -14,10 +14,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from flexmdm.runs.config import RunConfig
+from flexmdm.runs.train import train
 from flexmdm.tasks import task_of
-from flexmdm.training.config import Network, Recipe, RunConfig
 from flexmdm.training.progress import read_log
-from flexmdm.training.run import train
+from flexmdm.training.recipe import Network, Recipe
 
 EXAMPLES = """examples:
   python benchmarks/neighbours.py PATH/train.jsonl.gz                the committed results; about ten minutes

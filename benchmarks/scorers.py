@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from flexmdm.data.records import records
-from flexmdm.tasks.code.evaluation import score_with_bar
+from flexmdm.sweeps.humaneval import score_with_bar
 from flexmdm.tasks.code.problems import SPLITS, Problem, Sample, read_problems, read_samples
 from flexmdm.tasks.math.answers import extract_answer
 from flexmdm.tasks.math.problems import SIZES, file_of

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.progress import track
 
 from flexmdm.reports.maze import table_of
-from flexmdm.tasks.maze.evaluation import plan
-from flexmdm.training.loading import load
+from flexmdm.sweeps.maze import plan
+from flexmdm.tasks.loading import load
 from flexmdm.training.progress import read_log
 
 EXAMPLES = """examples:

@@ -23,8 +23,8 @@ from rich.console import Console
 from flexmdm.evaluation.fluency import ReferenceLM
 from flexmdm.evaluation.lengths import length_floor
 from flexmdm.reports.charts import COLOURS, MARKERS, draw_losses
+from flexmdm.sweeps.text import Judge, held_out_bits, measure
 from flexmdm.tasks.text import TextPipeline
-from flexmdm.tasks.text.evaluation import Judge, held_out_bits, measure
 from flexmdm.training.progress import LOG_FILE, read_log, training_of
 
 EXAMPLES = """examples:

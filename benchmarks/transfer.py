@@ -20,11 +20,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from flexmdm.evaluation.lengths import length_fidelity, length_floor
+from flexmdm.runs.config import RunConfig
 from flexmdm.tasks import task_of
+from flexmdm.tasks.likelihoods import bits
 from flexmdm.tasks.text import TextPipeline
-from flexmdm.tasks.text.likelihoods import bits
-from flexmdm.training.config import RunConfig
-from flexmdm.training.loading import averaged, quiet_transformers
+from flexmdm.training.models import averaged, quiet_transformers
 from flexmdm.training.progress import LOG_FILE, read_log
 
 RESULTS = Path(__file__).parent / "results" / "transfer.json"

@@ -1,12 +1,16 @@
-"""One thread per test process, and what is true of any page.
+"""Fixtures of many tests, above all runs that take a second: a maze of 7 x 7 cells and a network of one layer.
 
-The tensors are small, and the processes of a parallel run must not fight for cores.
+One thread per test process: the tensors are small, and the processes of a parallel run must not fight for cores.
 """
 
+import gc
+import io
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 import torch
+from rich.console import Console
 
 torch.set_num_threads(1)
 
@@ -63,3 +67,88 @@ def _check(text):
 @pytest.fixture(scope="session")
 def check_page():
     return _check
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """A configuration with some of its recipe (or its dropout, or its task) changed."""
+
+    from flexmdm.runs.config import RunConfig
+    from flexmdm.tasks.maze import MazeTask
+    from flexmdm.training.models import quiet_transformers
+    from flexmdm.training.recipe import Network, Recipe
+
+    quiet_transformers()
+    gc.freeze()  # the Trainer collects garbage at every start: half a second each if it looks through the libraries too
+    maze = MazeTask(size=7, pairs=22, paths_per_pair=2, subgoals=(2, 4), held_out=0.1)
+    network = Network(hidden=16, layers=1, heads=2, condition=16, dropout=0.1)
+    usual = Recipe(
+        steps=6, batch_size=8, learning_rate=1e-2, warmup=1, schedule="constant", ema=0.9,
+        eval_every=100, eval_size=16, save_every=2, keep=9, log_every=1,
+    )  # fmt: skip
+
+    def make(task=maze, dropout=network.dropout, **recipe):
+        return RunConfig(task.to_dict(), replace(network, dropout=dropout), replace(usual, **recipe))
+
+    return make
+
+
+@pytest.fixture
+def trainer(tiny, tmp_path):
+    """A trainer in a folder of its own."""
+    from flexmdm.runs.train import build
+    from flexmdm.training.trainer import FlexMDMTrainer
+
+    def make(*callbacks, folder=tmp_path / "run", **changes):
+        config = tiny(**changes)
+        task, model = build(config)
+        return FlexMDMTrainer(model, config.recipe, task.train, task.validation, folder, callbacks, device="cpu")
+
+    return make
+
+
+@pytest.fixture
+def console():
+    """A wide console that remembers what was said: ``console.file.getvalue()``."""
+    return Console(file=io.StringIO(), width=1000)
+
+
+@pytest.fixture
+def at_step():
+    """A callback that does something once so many steps are done, or (``event``) before."""
+    from transformers import TrainerCallback
+
+    def make(step, action, event="on_step_end"):
+        class Once(TrainerCallback):
+            pass
+
+        def called(self, args, state, control, **_):
+            if state.global_step == step:
+                action()
+
+        setattr(Once, event, called)
+        return Once()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def weights():
+    """The weights of a model, as they are now."""
+    return lambda model: {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+@pytest.fixture(scope="session")
+def same():
+    """Whether nested states (dictionaries, lists, tensors, numbers) are equal to the last bit."""
+
+    def equal(a, b):
+        if isinstance(a, torch.Tensor):
+            return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+        if isinstance(a, dict):
+            return isinstance(b, dict) and a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
+        if isinstance(a, list | tuple):
+            return len(a) == len(b) and all(map(equal, a, b))
+        return a == b
+
+    return equal

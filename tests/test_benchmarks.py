@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from flexmdm.evaluation.intervals import Interval
+from flexmdm.runs.config import RunConfig
+from flexmdm.runs.train import train
 from flexmdm.tasks.code import CodeTask
 from flexmdm.tasks.math.arithmetic import problems
 from flexmdm.tasks.maze import MazeTask
 from flexmdm.tasks.sft import SFTTask
 from flexmdm.tasks.text import TextTask
-from flexmdm.training.config import Network, Recipe, RunConfig
-from flexmdm.training.run import train
+from flexmdm.training.recipe import Network, Recipe
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

@@ -28,8 +28,8 @@ from flexmdm import (
     precision,
     sample_times,
 )
-from flexmdm.backbones.denoiser import NetworkDenoiser
 from flexmdm.backbones.dit import DiT
+from flexmdm.backbones.network import NetworkDenoiser
 from flexmdm.training.collation import Batch
 
 ACCELERATOR = torch.device("meta")

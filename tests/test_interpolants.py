@@ -372,3 +372,14 @@ def test_so_much_of_a_sequence_is_masked_at_a_time_drawn_evenly(insertion, unmas
     t = (torch.arange(2000, dtype=torch.float64) + 0.5) / 2000
     found = FlexMDMInterpolant(insertion, unmasking).state_probabilities(t)[1].mean()
     assert float(found) == pytest.approx(masked, abs=1e-3)
+
+
+def test_no_time_is_rounded_to_the_end_where_hazards_are_infinite(monkeypatch):
+    """A u within 2^-30 of 1, which comes once in a billion draws, must not end a training."""
+    from flexmdm import interpolants
+
+    monkeypatch.setattr(interpolants, "uniform", lambda *_, **__: torch.full((1,), 1 - 2.0**-30, dtype=torch.float64))
+    t, weight = sample_times(1)
+    assert float(t) < 1 and float(weight) > 0
+    for schedule in (LinearSchedule(), SineSchedule(), CosineSchedule(), PolynomialSchedule(3.0)):
+        assert bool(schedule.hazard(t).isfinite())

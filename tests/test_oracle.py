@@ -7,8 +7,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from flexmdm.backbones.denoiser import Denoiser, ImpossibleCanvas
 from flexmdm.canvas import Canvas, Prompt, Role, Template
+from flexmdm.denoiser import Denoiser, ImpossibleCanvas
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.oracle import FiniteDistribution, HiddenMarkovSource
 from flexmdm.schedules import CosineSchedule, LinearSchedule, PolynomialSchedule, SineSchedule

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flexmdm.alignment import Alignment, align
-    from flexmdm.backbones import Denoiser, ImpossibleCanvas, Prediction
     from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
     from flexmdm.canvas import Canvas, Prompt, Role, Template
+    from flexmdm.denoiser import Denoiser, ImpossibleCanvas, Prediction
     from flexmdm.generation import Generation, Sampler, generate
     from flexmdm.interpolants import FlexMDMInterpolant, InterpolantSample, sample_times
     from flexmdm.objective import Likelihood, Loss, flexmdm_loss, likelihood
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 _HOME = {
     "alignment": ["Alignment", "align"],
-    "backbones": ["Denoiser", "ImpossibleCanvas", "Prediction"],
     "backbones.model": ["FlexMDMConfig", "FlexMDMModel"],
     "canvas": ["Canvas", "Prompt", "Role", "Template"],
+    "denoiser": ["Denoiser", "ImpossibleCanvas", "Prediction"],
     "generation": ["Generation", "Sampler", "generate"],
     "interpolants": ["FlexMDMInterpolant", "InterpolantSample", "sample_times"],
     "objective": ["Likelihood", "Loss", "flexmdm_loss", "likelihood"],

@@ -14,6 +14,7 @@ from flexmdm.randomness import stream, uniform
 from flexmdm.schedules import LinearSchedule, Schedule
 from flexmdm.sequences import Ragged
 
+_LAST = 1 - 2**-26  # the largest u whose time 1 - (1 - u)^2 is not rounded to 1, where hazards are infinite
 _INSERT, _UNMASK, _TIME, _SHUFFLE = map(stream, ("insertion", "unmasking", "time", "shuffle"))
 
 
@@ -190,5 +191,5 @@ def sample_times(count: int, seed: int = 0, device: torch.device | str | None = 
     """
     index = torch.arange(count, device=device)
     u = (index + uniform(seed, _TIME, index, device=device)) / max(count, 1)
-    u = u[torch.argsort(uniform(seed, _SHUFFLE, index, device=device))]
+    u = u[torch.argsort(uniform(seed, _SHUFFLE, index, device=device))].clamp(max=_LAST)
     return 1 - (1 - u) ** 2, 2 * (1 - u)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from flexmdm.alignment import Alignment, align
-from flexmdm.backbones.denoiser import Denoiser, Prediction, predict
 from flexmdm.canvas import Canvas, Role, Template, runs_of_masks
+from flexmdm.denoiser import Denoiser, Prediction, predict
 from flexmdm.interpolants import FlexMDMInterpolant, InterpolantSample, assemble
 from flexmdm.precision import float64_device
 from flexmdm.quadrature import gauss_legendre

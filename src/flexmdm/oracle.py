@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from flexmdm.alignment import embeddings
-from flexmdm.backbones.denoiser import ImpossibleCanvas, Prediction
 from flexmdm.canvas import Canvas, gaps_of
+from flexmdm.denoiser import ImpossibleCanvas, Prediction
 from flexmdm.randomness import stream, uniform
 from flexmdm.sequences import Ragged
 

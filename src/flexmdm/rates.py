@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flexmdm.backbones.denoiser import Denoiser
 from flexmdm.canvas import Canvas, Prompt
+from flexmdm.denoiser import Denoiser
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.quadrature import gauss_legendre
 

@@ -19,7 +19,8 @@ from torch import nn
 
 from flexmdm import Canvas, Ragged
 from flexmdm.backbones.attention import Layout
-from flexmdm.backbones.dit import Block, Clock, DiT, InsertionHead
+from flexmdm.backbones.dit import Block, Clock, DiT
+from flexmdm.backbones.heads import GapHead, Regions
 
 V = 7  # tokens; the mask is token 7
 SMALL = {"vocab_size": V, "hidden": 32, "layers": 2, "heads": 4, "condition": 16}
@@ -281,9 +282,10 @@ def test_before_training_less_is_missing_as_alpha_grows_and_nothing_breaks_at_1(
 
 def test_the_slope_in_alpha_is_never_up(randomised):
     """With the same rows the head says less at a later clock, whatever its weights."""
-    head = randomised(InsertionHead(16, 8, 1.0), seed=4)
+    head = randomised(GapHead(16, 8, 1.0), seed=4)
     x = torch.randn(40, 16, generator=torch.Generator().manual_seed(0))
-    answers = torch.stack([head(x, torch.full((40,), a)) for a in (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)])
+    each = Regions.of(torch.zeros(40, dtype=torch.int64), torch.zeros(0, dtype=torch.bool))
+    answers = torch.stack([head(x, torch.full((40,), a), each) for a in (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)])
     assert bool((answers.diff(dim=0) < 0).all()) and bool((answers > 0).all())
 
 
@@ -457,7 +459,7 @@ def test_compiled_blocks_compute_the_same(randomised):
 
 def test_the_network_needs_nothing_of_hugging_face():
     code = """
-import sys, flexmdm, flexmdm.backbones.dit, flexmdm.backbones.denoiser, flexmdm.generation, flexmdm.objective
+import sys, flexmdm, flexmdm.backbones.dit, flexmdm.denoiser, flexmdm.generation, flexmdm.objective
 print(sorted({"transformers", "accelerate", "peft", "datasets", "tokenizers", "huggingface_hub"} & set(sys.modules)))
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from flexmdm.backbones import llada
 from flexmdm.backbones.bases import load_base, retrofit
 from flexmdm.backbones.retrofit import Retrofit
-from flexmdm.training.loading import quiet_transformers
+from flexmdm.training.models import quiet_transformers
 
 quiet_transformers()
 SIZE = {

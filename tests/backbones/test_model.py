@@ -20,9 +20,9 @@ from flexmdm import (
     flexmdm_loss,
     sample_times,
 )
-from flexmdm.backbones.denoiser import Prediction
 from flexmdm.backbones.dit import Block
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
+from flexmdm.denoiser import Prediction
 
 V = 7
 SMALL = {"vocab_size": V, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "condition_size": 16}

@@ -22,7 +22,7 @@ from flexmdm.backbones import llada
 from flexmdm.backbones.bases import load_base, retrofit, untrained
 from flexmdm.backbones.encoder import Anatomy, Parts
 from flexmdm.backbones.retrofit import Retrofit, RetrofitConfig, RetrofitModel
-from flexmdm.training.loading import quiet_transformers
+from flexmdm.training.models import quiet_transformers
 
 quiet_transformers()
 VOCAB, MASK = 23, 21

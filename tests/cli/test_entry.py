@@ -232,7 +232,7 @@ def test_the_command_line_knows_all_samplers_and_the_tasks_of_all_options():
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_loaded(monkeypatch, capsys, arguments, message):
-    monkeypatch.setitem(sys.modules, "flexmdm.training.loading", None)
+    monkeypatch.setitem(sys.modules, "flexmdm.tasks.loading", None)
     err, code = runs(monkeypatch, capsys, None, *arguments)
     assert code == 2 and message in err
 
@@ -246,7 +246,7 @@ def test_what_cannot_be_is_said_before_anything_is_loaded(monkeypatch, capsys, a
     ],
 )
 def test_bad_cells_are_named_before_anything_is_loaded(monkeypatch, capsys, cells, message):
-    monkeypatch.setitem(sys.modules, "flexmdm.training.loading", None)
+    monkeypatch.setitem(sys.modules, "flexmdm.tasks.loading", None)
     for run in (["runs/any"], ["--pretrained", "maze41"]):
         err, code = runs(monkeypatch, capsys, None, "sample", *run, "--through", *cells)
         assert code == 2 and message in err

@@ -205,7 +205,7 @@ def test_a_run_works_from_another_folder(names, monkeypatch, command, tmp_path):
 
 
 def test_a_dry_run_decodes_the_first_states_and_trains_nothing(names, monkeypatch, command, tmp_path):
-    monkeypatch.setattr("flexmdm.training.run.seconds_per_step", lambda *_: 7.0)
+    monkeypatch.setattr("flexmdm.runs.train.seconds_per_step", lambda *_: 7.0)
     monkeypatch.chdir(tmp_path)
     out, err, code = command("train", names, "--dry-run", *TINY)
     assert code == 0, err
@@ -347,7 +347,7 @@ def test_off_a_terminal_an_answer_has_nothing_beside_it(run, command):
 
 
 def test_options_that_do_not_fit_a_run_are_named_before_any_is_measured(run, mdm, command, monkeypatch):
-    monkeypatch.setattr("flexmdm.tasks.text.evaluation.progress_bar", None)
+    monkeypatch.setattr("flexmdm.sweeps.text.progress_bar", None)
     for option, message in [
         (["--confidence", "top_prob"], "sampler 'tau' has no confidence"),
         (["--steps", "4", "0"], ""),

@@ -6,7 +6,8 @@ from typer.testing import CliRunner
 
 from flexmdm.cli import entry
 from flexmdm.demos import maze
-from flexmdm.training.config import Network, RunConfig, read_config_file
+from flexmdm.runs.config import RunConfig, read_config_file
+from flexmdm.training.recipe import Network
 
 SMALL = {"minutes": 1.0, "size": 7, "subgoals": (2, 4), "num": 5, "seed": 0, "steps": 12}
 

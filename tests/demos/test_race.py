@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from flexmdm.demos import race
-from flexmdm.training.config import RunConfig
+from flexmdm.runs.config import RunConfig
 
 SLEEP = "import time; time.sleep(60)"
 

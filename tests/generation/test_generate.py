@@ -26,8 +26,8 @@ from flexmdm import (
     Ragged,
     generate,
 )
-from flexmdm.backbones import ImpossibleCanvas, predict
 from flexmdm.canvas import gaps_of, rank_within
+from flexmdm.denoiser import ImpossibleCanvas, predict
 from flexmdm.generation import (
     POLICIES,
     AdaptiveSampler,

@@ -4,8 +4,8 @@ import pytest
 from flexmdm.generation import Event
 from flexmdm.reports import svg
 from flexmdm.reports.demo import Contender, Rate, Story, page_of
+from flexmdm.sweeps.maze import MazeScore, Plans
 from flexmdm.tasks.maze import MazeTask
-from flexmdm.tasks.maze.evaluation import MazeScore, Plans
 
 TASK = MazeTask(size=7, pairs=60, subgoals=(2, 3))
 GOOD, THROUGH_A_WALL = [8, 15, 22, 23, 24], [8, 16, 24]

@@ -5,8 +5,8 @@ from dataclasses import fields
 import pytest
 import torch
 
-from flexmdm.backbones.denoiser import Prediction
 from flexmdm.canvas import Template
+from flexmdm.denoiser import Prediction
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.objective import flexmdm_loss
 from flexmdm.schedules import CosineSchedule

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
-from flexmdm.training.config import Recipe
 from flexmdm.training.optimizers import Muon, Together, make_optimizer
+from flexmdm.training.recipe import Recipe
 
 
 @pytest.fixture

@@ -1,5 +1,1 @@
-"""Networks that predict (f, g), and the contract they keep."""
-
-from flexmdm.backbones.denoiser import Denoiser, ImpossibleCanvas, Prediction, predict
-
-__all__ = ["Denoiser", "ImpossibleCanvas", "Prediction", "predict"]
+"""Networks that predict the unmasking posterior and the expected insertions."""

@@ -165,6 +165,7 @@ def retrofit(
     groups: int = 4,
     lora: dict[str, Any] | None = None,
     expected_gap: float = 1.0,
+    regions: tuple[float, float] | None = None,
     interpolant: dict[str, Any] | None = None,
     task: dict[str, Any] | None = None,
     **options: Any,
@@ -177,7 +178,7 @@ def retrofit(
     Args:
         place: as `load_base` takes it, or a run.
         insertions: whether it is to be a FlexMDM.
-        groups, lora, expected_gap: of the `RetrofitConfig`; there are at most as many groups as layers.
+        groups, lora, expected_gap, regions: of the `RetrofitConfig`; there are at most as many groups as layers.
         interpolant, task: what it will be trained on.
         options: for `load_base`.
     """
@@ -185,6 +186,7 @@ def retrofit(
     common: dict[str, Any] = {
         "insertions": insertions,
         "expected_gap": expected_gap,
+        "regions": regions,
         "interpolant": interpolant,
         "task": task,
     }
@@ -252,7 +254,7 @@ def as_stored(encoder: PretrainedConfig) -> dict[str, Any]:
 def _other_kind(dit: FlexMDMModel, common: dict[str, Any]) -> FlexMDMModel:
     """A FlexMDM from an MDM or an MDM from a FlexMDM: in our DiT only the insertion head is new, or left out."""
     sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "condition_size")
-    kept = (*sizes, "dropout", "neighbours", "mask_id")
+    kept = (*sizes, "dropout", "neighbours", "clock", "mask_id")
     model = FlexMDMModel(FlexMDMConfig(**{name: getattr(dit.config, name) for name in kept}, **common))
     model.load_state_dict(dit.state_dict(), strict=False)
     return model.train()

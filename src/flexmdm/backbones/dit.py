@@ -7,6 +7,7 @@ a canvas: row 0 (the start) stands left of gap 0, and row i (entry i - 1) stands
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import MethodType
 
 import torch
@@ -15,11 +16,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from flexmdm.backbones.attention import Layout, attend, prefers_varlen, rotary_frequencies, rotate
+from flexmdm.backbones.heads import Regions, insertion_head
 
 _CLOCK_SCALE = 1000.0  # sinusoids are made for thousands of positions, not for [0, 1]
 _CLOCK_WAVES = 128
+_CLOCK_EDGE = 1e-3  # where the logarithms of alpha and 1 - alpha level off
+_OCTAVES = (1.0, 2.0, 4.0, 8.0)  # half waves of a coordinate of the clock
 _EMBEDDING_SCALE = 0.3  # with the usual 0.02 a maze model took about twice as long to start learning
-_LEAST_REST = 1e-6  # log(1 - alpha) stays finite at alpha = 1
 _SIDES = (-1, 1)  # left and right
 _SHARPNESS = 3.0  # a head that looks aside gives the neighbour e^3 times the weight of what stands next to it
 
@@ -36,6 +39,27 @@ class Clock(nn.Module):
         wave = torch.arange(self.waves, device=alpha.device, dtype=torch.float32) / self.waves
         angle = _CLOCK_SCALE * alpha.float()[:, None] * torch.exp(-math.log(10_000.0) * wave)
         return self.mlp(torch.cat([angle.cos(), angle.sin()], 1).to(next(self.mlp.parameters()).dtype))
+
+
+class LogClock(nn.Module):
+    """The condition ``[B, width]`` that alpha ``[B]`` puts on every block: alpha and its logarithms, then an MLP.
+
+    Clocks that are close have features that are close, near 0 and 1 in ratio: alpha, log(alpha), log(1 - alpha) and
+    a few slow waves of each.
+    """
+
+    def __init__(self, inner: int, width: int) -> None:
+        super().__init__()
+        features = 3 * (1 + 2 * len(_OCTAVES))
+        self.mlp = nn.Sequential(nn.Linear(features, inner), nn.SiLU(), nn.Linear(inner, width), nn.SiLU())
+
+    def forward(self, alpha: Tensor) -> Tensor:
+        alpha = alpha.float()
+        edges = torch.stack([alpha, 1 - alpha]).add(_CLOCK_EDGE).log() / -math.log(_CLOCK_EDGE)
+        coordinates = torch.stack([alpha, *edges], 1)  # [B, 3], each within an interval of length 1
+        angle = math.pi * (coordinates[:, :, None] * torch.tensor(_OCTAVES, device=alpha.device)).flatten(1)
+        features = torch.cat([coordinates, angle.cos(), angle.sin()], 1)
+        return self.mlp(features.to(next(self.mlp.parameters()).dtype))
 
 
 class Block(nn.Module):
@@ -92,30 +116,6 @@ def looking_aside(heads: int, width: int) -> Tensor:
     return bias.flatten()
 
 
-class InsertionHead(nn.Module):
-    """g for each gap, from its features: softplus(a + b log(1 - alpha)) with b >= 0.
-
-    The odds that k tokens are missing rather than none go like (1 - alpha)^k, so log g falls linearly in
-    log(1 - alpha) where nothing needs to be missing; b learns that slope.
-
-    Args:
-        features: how many describe a gap.
-        inner: width of its hidden layer.
-        expected: what it says of every gap at alpha = 0 before training.
-    """
-
-    def __init__(self, features: int, inner: int, expected: float) -> None:
-        super().__init__()
-        self.mlp = nn.Sequential(nn.Linear(features, inner), nn.GELU(approximate="tanh"), nn.Linear(inner, 2))
-        self.start = expected + math.log(-math.expm1(-expected))  # softplus(start) = expected
-
-    def forward(self, features: Tensor, alpha: Tensor) -> Tensor:
-        """``[G, features]`` and the clock ``[G]`` of each gap -> g ``[G]``."""
-        level, slope = self.mlp(features.to(next(self.mlp.parameters()).dtype)).float().unbind(1)
-        rest = (1 - alpha.float()).clamp(min=_LEAST_REST).log()
-        return F.softplus(self.start + level + F.softplus(slope) * rest)
-
-
 class DiT(nn.Module):
     """The network of the paper.
 
@@ -123,7 +123,9 @@ class DiT(nn.Module):
         vocab_size: clean tokens V. Masks enter as token V (whatever the canvas calls them).
         hidden, layers, heads, condition, dropout: its size.
         insertions: whether it has an insertion head; an MDM has none.
-        expected_gap: what the insertion head says of every gap before training.
+        expected_gap: g of every gap before training, for a head that looks at each gap on its own.
+        regions: mean and variance of the free tokens of a region in the data, for a head that counts (`CountHead`).
+        clock: features of alpha, ``logarithms`` or ``waves``.
         neighbours: whether two heads of the first block look left and right from the start (`looking_aside`).
 
     >>> network = DiT(vocab_size=5, hidden=32, layers=1, heads=2, condition=16)
@@ -145,18 +147,22 @@ class DiT(nn.Module):
         insertions: bool = True,
         expected_gap: float = 1.0,
         neighbours: bool = False,
+        regions: Sequence[float] | None = None,
+        clock: str = "waves",
     ) -> None:
         super().__init__()
         self.vocab_size, self.heads, self.head_width, self.neighbours = vocab_size, heads, hidden // heads, neighbours
         self.embedding = nn.Embedding(vocab_size + 2, hidden)  # clean tokens, the mask, the start
         self.given = nn.Embedding(2, hidden)
         self.open = nn.Embedding(2, hidden)
-        self.clock = Clock(_CLOCK_WAVES, condition, condition)
+        self.clock = (
+            LogClock(condition, condition) if clock == "logarithms" else Clock(_CLOCK_WAVES, condition, condition)
+        )
         self.blocks = nn.ModuleList(Block(hidden, heads, condition, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
         self.modulation = nn.Linear(condition, 2 * hidden)
         self.token_head = nn.Linear(hidden, vocab_size)
-        self.insertion_head = InsertionHead(2 * hidden, hidden, expected_gap) if insertions else None
+        self.insertion_head = insertion_head(2 * hidden, hidden, expected_gap, regions) if insertions else None
         self.gradient_checkpointing = False
         self.apply(self.initialise)
 
@@ -180,7 +186,7 @@ class DiT(nn.Module):
 
     def _silent_at_first(self) -> list[nn.Module]:
         """What starts at zero: flags, modulations and gates (AdaLN-zero), and what both heads say."""
-        insertions = [] if self.insertion_head is None else [self.insertion_head.mlp[-1]]
+        insertions = [] if self.insertion_head is None else self.insertion_head.last_layers
         modulations = [self.modulation, *(block.get_submodule("modulation") for block in self.blocks)]
         return [self.given, self.open, self.token_head, *insertions, *modulations]
 
@@ -223,7 +229,7 @@ class DiT(nn.Module):
         logits = self.token_head(x[ids == self.vocab_size])
         if self.insertion_head is None:
             return logits, x.new_zeros(x.shape[0])
-        return logits, self.insertion_head(gap_features(x, layout), alpha[layout.sequence]) * open_gaps
+        return logits, self.insertion_head(gap_features(x, layout), alpha, Regions.of(lengths, given)) * open_gaps
 
 
 def gap_features(x: Tensor, layout: Layout) -> Tensor:

@@ -12,8 +12,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
-from flexmdm.backbones.denoiser import NetworkDenoiser
 from flexmdm.backbones.dit import DiT
+from flexmdm.backbones.network import NetworkDenoiser
 from flexmdm.generation import Generation, generate
 from flexmdm.interpolants import FlexMDMInterpolant
 
@@ -25,7 +25,10 @@ class FlexMDMConfig(PretrainedConfig):
         vocab_size: clean tokens V.
         hidden_size, num_layers, num_heads, condition_size, dropout: the size of the network.
         insertions: whether it inserts; an MDM does not.
-        expected_gap: what the insertion head says of a gap before training.
+        expected_gap: g of every gap before training, for a head that looks at each gap on its own.
+        regions: mean and variance of the free tokens of a region in the data, for a head that counts; without them the
+            head looks at each gap on its own, as that of earlier checkpoints.
+        clock: features of alpha, ``logarithms`` or, as in earlier checkpoints, ``waves``.
         neighbours: whether a new network starts with two heads that look left and right, as `flexmdm train` has it.
         mask_id: how a canvas writes a mask; default: V, outside the vocabulary.
         interpolant: the schedules, as `FlexMDMInterpolant.to_dict` writes them; default: linear.
@@ -48,6 +51,8 @@ class FlexMDMConfig(PretrainedConfig):
         insertions: bool = True,
         expected_gap: float = 1.0,
         neighbours: bool = False,
+        regions: tuple[float, float] | None = None,
+        clock: str = "waves",
         mask_id: int | None = None,
         interpolant: dict | None = None,
         task: dict | None = None,
@@ -57,6 +62,7 @@ class FlexMDMConfig(PretrainedConfig):
         self.hidden_size, self.num_layers, self.num_heads = hidden_size, num_layers, num_heads
         self.condition_size, self.dropout = condition_size, dropout
         self.insertions, self.expected_gap, self.neighbours = insertions, expected_gap, neighbours
+        self.regions, self.clock = None if regions is None else list(regions), clock
         self.mask_id = vocab_size if mask_id is None else mask_id
         self.interpolant = FlexMDMInterpolant().to_dict() if interpolant is None else interpolant
         self.task = task
@@ -73,6 +79,10 @@ class FlexMDMConfig(PretrainedConfig):
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
         if not self.expected_gap > 0:
             raise ValueError(f"expected_gap must be positive, got {self.expected_gap}; for an MDM say insertions=False")
+        if self.regions is not None and not (len(self.regions) == 2 and min(self.regions) > 0):
+            raise ValueError(f"regions must be a mean and a variance, both positive, got {self.regions}")
+        if self.clock not in ("waves", "logarithms"):
+            raise ValueError(f"clock must be waves or logarithms, got {self.clock!r}")
         if set(self.interpolant) != {"insertion", "unmasking"}:
             raise ValueError(f"interpolant must have the schedules insertion and unmasking, got {self.interpolant}")
         FlexMDMInterpolant.from_dict(self.interpolant)
@@ -126,6 +136,8 @@ class FlexMDMModel(PreTrainedModel):
             insertions=config.insertions,
             expected_gap=config.expected_gap,
             neighbours=config.neighbours,
+            regions=config.regions,
+            clock=config.clock,
         )
 
     def _init_weights(self, module: torch.nn.Module) -> None:

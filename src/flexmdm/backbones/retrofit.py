@@ -24,8 +24,9 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 
 from flexmdm.backbones.attention import Layout, prefers_varlen
-from flexmdm.backbones.dit import Clock, InsertionHead
+from flexmdm.backbones.dit import Clock
 from flexmdm.backbones.encoder import Anatomy, Block, Parts, body_class, rotations
+from flexmdm.backbones.heads import Regions, insertion_head
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
 
 
@@ -42,7 +43,8 @@ class Retrofit(nn.Module):
         mask_id: its mask token.
         insertions: whether it has the parts of a FlexMDM; without them it is the MDM it was.
         groups: how many consecutive groups of layers have an AdaLN of their own; within one it is shared.
-        expected_gap: what the insertion head says of every gap before training.
+        expected_gap: g of every gap before training, for a head that looks at each gap on its own.
+        regions: mean and variance of the free tokens of a region in the data, for a head that counts.
         shifted: whether row i speaks of entry i + 1 (see `Anatomy`).
     """
 
@@ -56,6 +58,7 @@ class Retrofit(nn.Module):
         groups: int = 4,
         expected_gap: float = 1.0,
         shifted: bool = False,
+        regions: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
         self.embedding, self.blocks, self.norm = parts.embedding, parts.blocks, parts.norm
@@ -68,7 +71,7 @@ class Retrofit(nn.Module):
             self.end = nn.Embedding(1, hidden)
             self.clock = Clock(hidden // 2, 4 * hidden, hidden)
             self.modulations = nn.ModuleList(nn.Linear(hidden, 2 * hidden) for _ in range(groups))
-            self.insertion_head = InsertionHead(hidden, hidden, expected_gap)
+            self.insertion_head = insertion_head(hidden, hidden, expected_gap, regions)
             for part in self.added.values():
                 part.apply(self.initialise)
                 part.to(next(self.embedding.parameters()).device)
@@ -83,12 +86,12 @@ class Retrofit(nn.Module):
         """Give one of the added layers the weights it has before training; what was pretrained stays."""
         if self.insertion_head is None or not isinstance(layer, nn.Linear | nn.Embedding):
             return
-        silent = [self.given, self.open, *self.modulations, self.insertion_head.mlp[-1]]
+        silent = [self.given, self.open, *self.modulations, *self.insertion_head.last_layers]
         if layer is self.end:
             nn.init.normal_(layer.weight, std=0.02)
         elif layer in silent:
             nn.init.zeros_(layer.weight)
-        elif isinstance(layer, nn.Linear) and layer in [*self.clock.mlp, *self.insertion_head.mlp]:
+        elif isinstance(layer, nn.Linear) and layer in [*self.clock.mlp, *self.insertion_head.modules()]:
             nn.init.xavier_uniform_(layer.weight)
         else:
             return
@@ -155,7 +158,7 @@ class Retrofit(nn.Module):
         logits = self.head(x[self._speakers(masked, layout)]).to(tokens.device)
         if self.insertion_head is None:
             return logits, logits.new_zeros(len(tokens) + len(lengths))
-        return logits, self.insertion_head(x, alpha[layout.sequence]) * open_gaps
+        return logits, self.insertion_head(x, alpha, Regions.of(lengths, given)) * open_gaps
 
     def _with_ends(self, x: Tensor, entries: Tensor) -> Tensor:
         """Entries ``[N, D]`` -> rows ``[R, D]`` with an end behind each sequence."""
@@ -253,6 +256,7 @@ class RetrofitModel(FlexMDMModel):
             config.groups,
             config.expected_gap,
             anatomy.shifted,
+            config.regions,
         )
         if config.lora is not None:
             network.adapt(config.lora["rank"], config.lora["alpha"], config.lora["dropout"], anatomy.queries)

@@ -46,21 +46,21 @@ def compete(
         console: where to print.
         workers: programs that run at a time; by default one for each core that this process may use.
         paths: what the JSON calls each run; by default its name.
-        options: of `flexmdm.tasks.sweeps.sweep`.
+        options: of `flexmdm.sweeps.sweep.sweep`.
     """
     place = check(name, data, page)
     from rich.console import Console
 
-    from flexmdm.tasks import sweeps
+    from flexmdm.sweeps import sweep as sweeps
 
     console = console or Console()
     if name == "gsm8k":
-        from flexmdm.tasks.math import evaluation as math
+        from flexmdm.sweeps import gsm8k as math
 
         contest: Any = math.GSM8K.read(place, split)
         entrants = [math.entrant_of(run, *loaded) for run, loaded in runs.items()]
     else:
-        from flexmdm.tasks.code import evaluation as code
+        from flexmdm.sweeps import humaneval as code
 
         contest = code.HumanEvalInfill.read(place, split, workers)
         entrants = [code.entrant_of(run, *loaded) for run, loaded in runs.items()]
@@ -152,8 +152,8 @@ def _humaneval(
     samples: Path, data: Path, split: str | None, items: Path | None, workers: int | None, console: Console
 ) -> dict[str, Any]:
     from flexmdm.evaluation.sandbox import Sandbox
+    from flexmdm.sweeps.humaneval import HumanEvalInfill, score_with_bar
     from flexmdm.tasks.code import read_samples
-    from flexmdm.tasks.code.evaluation import HumanEvalInfill, score_with_bar
 
     contest = HumanEvalInfill.read(data, split)
     problems = dict(contest.problems)
@@ -173,8 +173,8 @@ def _humaneval(
 
 
 def _gsm8k(samples: Path, data: Path, split: str | None, items: Path | None, console: Console) -> dict[str, Any]:
+    from flexmdm.sweeps.gsm8k import GSM8K
     from flexmdm.tasks.math import read_items, score
-    from flexmdm.tasks.math.evaluation import GSM8K
 
     contest = GSM8K.read(data, split)
     scored = score(read_items(samples, contest.problems))

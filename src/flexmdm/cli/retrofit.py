@@ -10,7 +10,7 @@ import typer
 from flexmdm.cli import shared, starting
 
 if TYPE_CHECKING:
-    from flexmdm.training.config import RunConfig
+    from flexmdm.runs.config import RunConfig
 
 EXAMPLES = """
 **Examples**
@@ -102,7 +102,7 @@ def retrofit(
     ] = None,
 ) -> None:
     """Turn a pretrained masked diffusion model into a FlexMDM and train what that adds to it."""
-    from flexmdm.training.config import RunConfig, override, read_config_file
+    from flexmdm.runs.config import RunConfig, override, read_config_file
 
     if base is None and config is None and not resume:
         raise typer.BadParameter("which model is to be retrofitted? Give its folder or its name on the Hub: BASE")
@@ -151,8 +151,8 @@ def retrofit(
         raise ValueError(f"{_SHAPE} is a shape without weights, for --dry-run: give a folder or a name on the Hub")
     from flexmdm.backbones.bases import check_base
     from flexmdm.cli.train import share_or_file
+    from flexmdm.runs import train as running
     from flexmdm.tasks import task_of
-    from flexmdm.training import run as running
 
     adapters = run.network.lora is not None
     kind = check_base(run.network.base or "", run.network.mask_id, four_bit, adapters)  # before data is prepared
@@ -178,13 +178,13 @@ def retrofit(
 
 
 def _is_ours(base: str) -> bool:
-    from flexmdm.training.config import RUN_FILE
+    from flexmdm.runs.config import RUN_FILE
 
     return (Path(base) / RUN_FILE).is_file()
 
 
 def _keep(run: Path, out: Path, as_llada: bool) -> None:
-    from flexmdm.training.run import keep_as_llada, keep_merged
+    from flexmdm.runs.train import keep_as_llada, keep_merged
 
     if as_llada:
         keep_as_llada(run, out)
@@ -200,8 +200,8 @@ def _dry_run(run: RunConfig, json: Path | None) -> None:
 
     from flexmdm.backbones import bases, llada
     from flexmdm.backbones.retrofit import RetrofitConfig
-    from flexmdm.training import planning
-    from flexmdm.training.loading import quiet_transformers
+    from flexmdm.runs import planning
+    from flexmdm.training.models import quiet_transformers
 
     quiet_transformers()
     place = run.network.base or ""

@@ -72,7 +72,7 @@ def trained_on(run: str | None, pretrained: str | None = None) -> str | None:
 
 def load(run: str | None, pretrained: str | None, device: str | None, sampler: str | None) -> tuple[Any, Any]:
     """The task and the model of a run, which must be of a kind that the sampler is for."""
-    from flexmdm.training.loading import load_named
+    from flexmdm.tasks.loading import load_named
 
     task, model = load_named(Path(run) if run else None, pretrained, device)
     if sampler == "low_confidence" and task.model == "flexmdm":

@@ -11,7 +11,7 @@ import typer
 from flexmdm.cli.shared import PRETRAINED, trained_on
 
 if TYPE_CHECKING:
-    from flexmdm.training.config import RunConfig
+    from flexmdm.runs.config import RunConfig
 
 _OF_ONE_RUN = ("model", "tokenizer", "vocabulary", "contents", "longest")
 
@@ -22,7 +22,7 @@ def defaults(base: str, adapters: bool = False) -> dict[str, Any]:
 
     Muon is for the network's own matrices: adapters get AdamW, at a rate for it.
     """
-    from flexmdm.training.config import RUN_FILE, RunConfig
+    from flexmdm.runs.config import RUN_FILE, RunConfig
 
     if not (Path(base) / RUN_FILE).is_file():
         return _tiny() if trained_on(base) else _paper()
@@ -87,7 +87,7 @@ def of_baseline(run: RunConfig) -> RunConfig:
     """An MDM instead of the FlexMDM that a configuration is for: where masks are not inserted, nothing is gained by
     revealing them late, so that its schedules are linear."""
     from flexmdm.interpolants import FlexMDMInterpolant
-    from flexmdm.training.config import RunConfig
+    from flexmdm.runs.config import RunConfig
 
     linear = RunConfig(run.task).interpolant
     if FlexMDMInterpolant.from_dict(run.interpolant).to_dict() != linear:

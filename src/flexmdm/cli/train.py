@@ -183,7 +183,7 @@ def train(
         raise typer.BadParameter("say where the run goes: --out runs/NAME")
     if resume and out is None:
         raise typer.BadParameter("say which run to go on with: --out runs/NAME --resume")
-    from flexmdm.training.config import RunConfig, override, read_config_file
+    from flexmdm.runs.config import RunConfig, override, read_config_file
 
     start = starting.absolute(start)
     if resume:
@@ -239,7 +239,7 @@ def train(
     if not resume:
         run = starting.with_short_warmup(run, steps)
         run = starting.of_baseline(run) if model == "mdm" else run
-    from flexmdm.training import run as running
+    from flexmdm.runs import train as running
 
     if dry_run:
         running.dry_run(run, device=device)

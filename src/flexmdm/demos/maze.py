@@ -22,11 +22,12 @@ from flexmdm.demos.race import race
 from flexmdm.generation import generate
 from flexmdm.reports.demo import NAMES, Contender, Story, page_of
 from flexmdm.reports.svg import Growth, filled, grown
+from flexmdm.runs.config import RunConfig
+from flexmdm.sweeps.maze import Plans, plan, settings_of
+from flexmdm.tasks.loading import load
 from flexmdm.tasks.maze import MazeTask
-from flexmdm.tasks.maze.evaluation import Plans, plan, settings_of
-from flexmdm.training.config import Network, Recipe, RunConfig
-from flexmdm.training.loading import load
 from flexmdm.training.progress import LOG_FILE, read_log
+from flexmdm.training.recipe import Network, Recipe
 
 NETWORK = Network(hidden=128, layers=3, heads=4, condition=128, dropout=0.0)
 RECIPE = Recipe(

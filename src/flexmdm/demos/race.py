@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from flexmdm.training.config import RUN_FILE, RunConfig
+from flexmdm.runs.config import RUN_FILE, RunConfig
 from flexmdm.training.progress import LOG_FILE, read_log
 
 _TRAIN = "from flexmdm.cli import main; main()"

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flexmdm.backbones.denoiser import Denoiser, predict
 from flexmdm.canvas import Canvas, Prompt
+from flexmdm.denoiser import Denoiser, predict
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.likeliest import LikeliestSampler
 from flexmdm.generation.policies import Policy

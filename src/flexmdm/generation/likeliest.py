@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from flexmdm.backbones.denoiser import Prediction
 from flexmdm.canvas import Canvas, rank_within
+from flexmdm.denoiser import Prediction
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.policies import top_prob
 from flexmdm.generation.samplers import Grid, reveal

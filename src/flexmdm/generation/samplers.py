@@ -8,8 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from flexmdm.backbones.denoiser import Prediction
 from flexmdm.canvas import Canvas, rank_within
+from flexmdm.denoiser import Prediction
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.policies import Policy, policy_named
 from flexmdm.interpolants import FlexMDMInterpolant

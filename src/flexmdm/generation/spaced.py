@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from flexmdm.backbones.denoiser import Prediction
 from flexmdm.canvas import Canvas, runs_of_masks
+from flexmdm.denoiser import Prediction
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.policies import Policy, entropy, policy_named
 from flexmdm.generation.samplers import Grid, reveal

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flexmdm.reports.charts import Curve, Panel, draw_panels, save_figure
-from flexmdm.tasks.sweeps import Benchmark, Point
+from flexmdm.sweeps.sweep import Benchmark, Point
 
 
 def draw(points: Sequence[Point], benchmark: Benchmark, file: Path) -> None:

@@ -9,8 +9,8 @@ from html import escape
 from flexmdm.evaluation.intervals import wilson
 from flexmdm.reports import svg
 from flexmdm.reports.svg import MODEL_COLOURS, Growth
+from flexmdm.sweeps.maze import Plans
 from flexmdm.tasks.maze import Maze
-from flexmdm.tasks.maze.evaluation import Plans
 
 NAMES = {"flexmdm": "FlexMDM", "mdm": "MDM"}
 STRIP = 8  # frames of the film strip

@@ -26,8 +26,8 @@ from rich.table import Table
 
 from flexmdm.generation import generate
 from flexmdm.reports.charts import INK, SOFT
+from flexmdm.sweeps.maze import MazeScore, plan, problem_through, settings_of, shortest
 from flexmdm.tasks.maze.checker import fault, legal_moves, open_cells
-from flexmdm.tasks.maze.evaluation import MazeScore, plan, problem_through, settings_of, shortest
 from flexmdm.tasks.maze.grid import Maze
 from flexmdm.tasks.maze.task import MazeTask
 

@@ -53,7 +53,7 @@ def evaluate(
         keep: called with the figures before the page is written, so that they are there whatever becomes of it.
         options: of `flexmdm.generate`.
     """
-    from flexmdm.tasks.text.evaluation import Judge, check, held_out_bits, measure
+    from flexmdm.sweeps.text import Judge, check, held_out_bits, measure
 
     console = console or Console()
     for name, pipeline in runs.items():
@@ -128,7 +128,7 @@ def _few(num: int) -> str:
 
 def _say_openings(scores: Sequence[TextScore], console: Console) -> None:
     """The entropy that does not grow with the length, if there are texts that are long enough for it."""
-    from flexmdm.tasks.text.evaluation import OPENING
+    from flexmdm.sweeps.text import OPENING
 
     known = [score for score in scores if not math.isnan(score.opening_entropy.value)]
     if known:

@@ -1,1 +1,1 @@
-"""Measure trained models: several runs at several numbers of steps."""
+"""Benchmarks of trained runs: every item generated, written down and scored."""

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 from torch import Tensor
 
-from flexmdm.backbones.denoiser import Denoiser, Prediction
 from flexmdm.canvas import Canvas, Prompt
+from flexmdm.denoiser import Denoiser, Prediction
 from flexmdm.generation import Event, Progress, generate
 from flexmdm.tasks.prepared import PreparedTask
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from flexmdm.alignment import Alignment, align
-from flexmdm.backbones.denoiser import Prediction
 from flexmdm.canvas import Template
+from flexmdm.denoiser import Prediction
 from flexmdm.interpolants import FlexMDMInterpolant, InterpolantSample, sample_times
 from flexmdm.objective import Loss, flexmdm_loss
 from flexmdm.precision import float64_device

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flexmdm.training.config import Recipe
+from flexmdm.training.recipe import Recipe
 
 
 class Muon(torch.optim.Optimizer):

@@ -25,9 +25,9 @@ from transformers import (
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.training.checkpoints import keep_latest, latest, seal
 from flexmdm.training.collation import Batch, Collator, Examples, Numbers
-from flexmdm.training.config import Recipe
 from flexmdm.training.ema import EMA
 from flexmdm.training.optimizers import make_optimizer
+from flexmdm.training.recipe import Recipe
 from flexmdm.training.sharding import gathered, here, load_optimizer, shard, whole, whole_optimizer
 
 _SCHEDULES = {

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from flexmdm.canvas import Canvas, Role
 from flexmdm.interpolants import FlexMDMInterpolant
+from flexmdm.runs.config import RunConfig
+from flexmdm.runs.train import train
 from flexmdm.tasks import task_of
+from flexmdm.tasks.loading import load
 from flexmdm.tasks.maze import MazeTask
-from flexmdm.training.config import Network, Recipe, RunConfig
-from flexmdm.training.loading import load
-from flexmdm.training.run import train
+from flexmdm.training.recipe import Network, Recipe
 
 SMALL = {"size": 9, "pairs": 120, "paths_per_pair": 3, "subgoals": (2, 5), "held_out": 0.2}
 FLEX, MDM = MazeTask(**SMALL), MazeTask(**SMALL, model="mdm")

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from flexmdm import FiniteDistribution
 from flexmdm.reports import answers as reports
+from flexmdm.tasks.likelihoods import bits_given
 from flexmdm.tasks.sft import SFTPipeline
 from flexmdm.tasks.sft.preview import AnswerPreview
-from flexmdm.tasks.text.likelihoods import bits_given
 
 SAMPLERS = [
     {}, {"sampler": "tau"}, {"sampler": "adaptive", "confidence": "top_prob", "window": (5.0, 64), "temperature": 0.0},

@@ -5,8 +5,8 @@ import torch
 
 from flexmdm import FiniteDistribution
 from flexmdm.data import TokenStore
+from flexmdm.tasks.likelihoods import bits
 from flexmdm.tasks.text import likelihoods
-from flexmdm.tasks.text.likelihoods import bits
 
 WORDS = {(0,): 0.5, (1, 0): 0.25, (0, 1, 1): 0.25}
 

@@ -63,7 +63,7 @@ class CodePipeline:
     @classmethod
     def from_pretrained(cls, run: str | Path, device: str | None = None) -> CodePipeline:
         """The folder of a run, or the name of weights that come with the package."""
-        from flexmdm.training.loading import load_as
+        from flexmdm.tasks.loading import load_as
 
         return cls(*load_as(CodeTask, "gaps in functions (code)", run, device))
 

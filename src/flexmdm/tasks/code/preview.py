@@ -6,7 +6,7 @@ import torch
 
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.tasks.code.pipeline import CodePipeline
-from flexmdm.tasks.text.likelihoods import Bits, bits_given
+from flexmdm.tasks.likelihoods import Bits, bits_given
 from flexmdm.tasks.text.preview import SAMPLES, SEQUENCES, STEPS, TIMES, Preview
 
 _SHOWN = 80  # characters to either side of the gap

@@ -54,7 +54,7 @@ class SFTPipeline:
     @classmethod
     def from_pretrained(cls, run: str | Path, device: str | None = None) -> SFTPipeline:
         """The folder of a run, or the name of weights that come with the package."""
-        from flexmdm.training.loading import load_as
+        from flexmdm.tasks.loading import load_as
 
         return cls(*load_as(SFTTask, "prompts and answers (sft)", run, device))
 

@@ -7,7 +7,7 @@ import torch
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.tasks.answers import EMPTY
 from flexmdm.tasks.generating import generated
-from flexmdm.tasks.text.likelihoods import Bits, bits_given
+from flexmdm.tasks.likelihoods import Bits, bits_given
 from flexmdm.tasks.text.preview import SAMPLES, SEQUENCES, STEPS, TIMES, Preview
 
 

@@ -59,7 +59,7 @@ class TextPipeline:
     @classmethod
     def from_pretrained(cls, run: str | Path, device: str | None = None) -> TextPipeline:
         """The folder of a run, or the name of weights that come with the package (such as ``text``)."""
-        from flexmdm.training.loading import load_as
+        from flexmdm.tasks.loading import load_as
 
         return cls(*load_as(TextTask, "text", run, device))
 

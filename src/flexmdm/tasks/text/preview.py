@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.tasks.answers import EMPTY
-from flexmdm.tasks.text.likelihoods import Bits, bits
+from flexmdm.tasks.likelihoods import Bits, bits
 from flexmdm.tasks.text.pipeline import TextPipeline
 from flexmdm.training.sharding import is_sharded
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flexmdm.training.config import Network, Recipe
+from flexmdm.training.recipe import Network, Recipe
 
 # name: (network, recipe). `base` is the paper's model of OpenWebText, for GPUs. The paper counts 175M parameters; these
 # are 171M with the 50,257 tokens of GPT-2, and 106M with 8,192 tokens.

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from flexmdm.evaluation.journal import Journal
+from flexmdm.sweeps.journal import Journal
 
 LINES = [{"text": "a\r\u2028b"}, {"text": "é"}]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flexmdm.backbones.denoiser import Denoiser
+from flexmdm.denoiser import Denoiser
 from flexmdm.evaluation.intervals import wilson
 from flexmdm.generation import generate
 from flexmdm.tasks.maze.checker import check

@@ -8,9 +8,9 @@ import torch
 import flexmdm.tasks.code as code_tasks
 from flexmdm import FlexMDMConfig, FlexMDMModel
 from flexmdm.evaluation.intervals import rate
+from flexmdm.sweeps.humaneval import HumanEvalInfill, entrant_of
+from flexmdm.sweeps.sweep import Entrant, options_of, sweep
 from flexmdm.tasks.code import Problem
-from flexmdm.tasks.code.evaluation import HumanEvalInfill, entrant_of
-from flexmdm.tasks.sweeps import Entrant, options_of, sweep
 from flexmdm.tasks.text import TextTask
 
 

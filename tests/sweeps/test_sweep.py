@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from flexmdm.evaluation.intervals import Interval
-from flexmdm.tasks.sweeps import (
+from flexmdm.sweeps.sweep import (
     Entrant,
     Refused,
     Scored,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flexmdm.training.config import RUN_FILE, Network, Recipe, RunConfig, override, read_config_file
+from flexmdm.runs.config import RUN_FILE, RunConfig, override, read_config_file
+from flexmdm.training.recipe import Network, Recipe
 
 
 def test_a_run_is_read_back_as_it_was_written(tiny, tmp_path):

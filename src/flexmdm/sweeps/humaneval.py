@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from flexmdm.evaluation.sandbox import Sandbox
+from flexmdm.sweeps.sweep import Entrant, Scored, fingerprint, split_of, title_of
 from flexmdm.tasks.code.problems import SIZES, SPLITS, Problem, Sample, file_of, read_problems
 from flexmdm.tasks.code.scoring import CodeScore, function_of, score
 from flexmdm.tasks.generating import bar_on_stderr
-from flexmdm.tasks.sweeps import Entrant, Scored, fingerprint, split_of, title_of
 
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HumanEvalInfill:
-    """Functions with a gap as a benchmark of `flexmdm.tasks.sweeps`.
+    """Functions with a gap as a benchmark of `flexmdm.sweeps.sweep`.
 
     As in the paper, both models are sampled adaptively. The lines are samples in the official format, with more fields.
 

@@ -14,13 +14,13 @@ from safetensors.torch import load_file
 
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.interpolants import FlexMDMInterpolant
+from flexmdm.runs import train as module
+from flexmdm.runs.config import RUN_FILE, RunConfig
+from flexmdm.runs.train import build, steps_within, train
 from flexmdm.schedules import CosineSchedule, PolynomialSchedule
-from flexmdm.training import run as module
+from flexmdm.tasks.loading import load
 from flexmdm.training.checkpoints import SEAL, checkpoints, fault, step_of
-from flexmdm.training.config import RUN_FILE, RunConfig
-from flexmdm.training.loading import load
 from flexmdm.training.progress import read_log
-from flexmdm.training.run import build, steps_within, train
 from flexmdm.training.trainer import FlexMDMTrainer
 
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -74,7 +74,7 @@ KILLED_AFTER_FIVE_STEPS = """
 import json, os, signal, sys
 from pathlib import Path
 from flexmdm.training import run
-from flexmdm.training.config import RunConfig
+from flexmdm.runs.config import RunConfig
 
 class Log(run.FileLog):
     def on_step_end(self, args, state, control, **_):
@@ -476,8 +476,8 @@ import json, os, sys
 from dataclasses import replace
 from pathlib import Path
 import torch
-from flexmdm.training.config import RunConfig
-from flexmdm.training.run import train
+from flexmdm.runs.config import RunConfig
+from flexmdm.runs.train import train
 
 config, folder = RunConfig.from_dict(json.loads(sys.argv[1])), Path(sys.argv[2])
 train(replace(config, recipe=replace(config.recipe, steps=2)), folder, device="cpu")

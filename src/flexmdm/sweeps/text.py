@@ -21,9 +21,9 @@ from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.generate import sampler_named
 from flexmdm.generation.samplers import Grid
 from flexmdm.sweeps.scores import LikelihoodScore, TextScore
+from flexmdm.sweeps.sweep import OF_SAMPLERS
 from flexmdm.tasks.generating import STEPS, bar_on_stderr, progress_bar
-from flexmdm.tasks.sweeps import OF_SAMPLERS
-from flexmdm.tasks.text.likelihoods import bits
+from flexmdm.tasks.likelihoods import bits
 from flexmdm.tasks.text.pipeline import TextPipeline
 
 OPENING = 32  # tokens whose entropy is compared, whatever the lengths of the texts

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from flexmdm.sweeps.sweep import Entrant, Scored, fingerprint, split_of, title_of
 from flexmdm.tasks.math.problems import SIZES, WordProblem, file_of, read_problems
 from flexmdm.tasks.math.scoring import judged, score
-from flexmdm.tasks.sweeps import Entrant, Scored, fingerprint, split_of, title_of
 
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GSM8K:
-    """Word problems as a benchmark of `flexmdm.tasks.sweeps`.
+    """Word problems as a benchmark of `flexmdm.sweeps.sweep`.
 
     The samplers are the paper's: adaptive for FlexMDM, and for MDM LLaDA's semi-autoregressive one.
 

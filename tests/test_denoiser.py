@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from flexmdm import Canvas, CosineSchedule, Denoiser, FlexMDMInterpolant, Prediction, Prompt, Ragged, generate
-from flexmdm.backbones import predict
-from flexmdm.backbones.denoiser import NetworkDenoiser
+from flexmdm.backbones.network import NetworkDenoiser
+from flexmdm.denoiser import predict
 
 V = 7
 STATES = [[1, V, 2, V], [], [V], [3, 4]]

@@ -11,11 +11,11 @@ import torch
 
 import flexmdm.tasks.code as code_tasks
 from flexmdm import FlexMDMConfig, FlexMDMModel
-from flexmdm.evaluation import harness
-from flexmdm.tasks.code.evaluation import HumanEvalInfill
-from flexmdm.tasks.math.evaluation import GSM8K, entrant_of
+from flexmdm.integrations import lm_eval as harness
+from flexmdm.sweeps.gsm8k import GSM8K, entrant_of
+from flexmdm.sweeps.humaneval import HumanEvalInfill
+from flexmdm.sweeps.sweep import sweep
 from flexmdm.tasks.sft import SFTTask
-from flexmdm.tasks.sweeps import sweep
 
 PROBLEMS = [
     {
@@ -121,7 +121,7 @@ def test_without_lm_eval_it_says_what_to_install(monkeypatch, capsys):
 
 def evaluate(monkeypatch, loaded, task, **options):
     lm_eval = pytest.importorskip("lm_eval")
-    monkeypatch.setattr("flexmdm.training.loading.load", lambda folder, device: loaded)
+    monkeypatch.setattr("flexmdm.tasks.loading.load", lambda folder, device: loaded)
     arguments = {"run": "runs/mine", "steps": 4, **options}
     ours_alone = pytest.importorskip("lm_eval.tasks").TaskManager(include_defaults=False)  # all tasks take long
     found = lm_eval.simple_evaluate(
@@ -155,7 +155,7 @@ def test_lm_eval_and_our_own_evaluation_of_gsm8k_agree(run, monkeypatch, tmp_pat
 
 def test_lm_eval_and_our_own_evaluation_of_infilling_agree(code_run, monkeypatch, problems):
     pytest.importorskip("lm_eval")
-    from flexmdm.tasks.code.evaluation import entrant_of as filler
+    from flexmdm.sweeps.humaneval import entrant_of as filler
 
     (point,) = sweep(HumanEvalInfill.read(problems, workers=1), [filler("mine", *code_run)], [4])
     theirs, texts = evaluate(monkeypatch, code_run, harness.humaneval_infill(problems))
@@ -203,7 +203,7 @@ def test_a_command_runs_gsm8k_from_its_folder(run, monkeypatch, tmp_path, capsys
 
 def test_a_command_runs_infilling(code_run, monkeypatch, problems, tmp_path, capsys):
     pytest.importorskip("lm_eval")
-    monkeypatch.setattr("flexmdm.training.loading.load", lambda folder, device: code_run)
+    monkeypatch.setattr("flexmdm.tasks.loading.load", lambda folder, device: code_run)
     command(monkeypatch, "humaneval-infill", "--run", tmp_path, "--data", problems, "--json", tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text())["pass@1"] == pytest.approx(2 / 3)
     assert "on 3 problems of humaneval-infill, 64 steps: pass@1 0.6667" in capsys.readouterr().out

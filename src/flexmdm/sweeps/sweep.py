@@ -20,10 +20,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from flexmdm.evaluation.intervals import Interval, paired
-from flexmdm.evaluation.journal import Journal
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.generate import SAMPLERS, sampler_named
 from flexmdm.generation.samplers import Grid
+from flexmdm.sweeps.journal import Journal
 from flexmdm.tasks.generating import BATCH, progress_bar
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from flexmdm import FlexMDMConfig, FlexMDMModel
-from flexmdm.tasks.math.evaluation import GSM8K, entrant_of
+from flexmdm.sweeps.gsm8k import GSM8K, entrant_of
+from flexmdm.sweeps.sweep import sweep
 from flexmdm.tasks.sft import SFTTask
-from flexmdm.tasks.sweeps import sweep
 
 ROWS = [
     {"question": f"{a}+{b}", "answer": f"{a}+{b}=<<{a}+{b}={a + b}>>\n#### {a + b}"} for a in range(6) for b in (1, 7)

@@ -22,14 +22,16 @@ from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
 from flexmdm.data.tokenizers import tokenizer_of
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.reports.charts import draw_losses
+from flexmdm.runs.config import RUN_FILE, RunConfig
 from flexmdm.tasks import task_of
+from flexmdm.tasks.loading import load
 from flexmdm.tasks.prepared import PreparedTask
 from flexmdm.training.checkpoints import checkpoints, latest, step_of, was_finished
 from flexmdm.training.collation import Collator
-from flexmdm.training.config import RUN_FILE, Network, Recipe, RunConfig
-from flexmdm.training.loading import WEIGHTS_FILE, load, quiet_transformers
+from flexmdm.training.models import WEIGHTS_FILE, quiet_transformers
 from flexmdm.training.optimizers import make_optimizer
 from flexmdm.training.progress import LOG_FILE, FileLog, Interruption, LiveProgress, TimeLimit, read_log
+from flexmdm.training.recipe import Network, Recipe
 from flexmdm.training.sharding import lose_patience
 from flexmdm.training.trainer import DECAYING, FlexMDMTrainer, runs_on_cpu
 
@@ -49,6 +51,7 @@ def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
     common: dict[str, Any] = {
         "insertions": inserts,
         "expected_gap": _expected_gap(task, interpolant) if inserts else 1.0,
+        "regions": _regions(task) if inserts and config.network.insertion_head == "count" else None,
         "interpolant": config.interpolant,
         "task": config.task,
     }
@@ -72,6 +75,7 @@ def build(config: RunConfig, task: Any = None) -> tuple[Any, FlexMDMModel]:
             condition_size=network.condition,
             dropout=network.dropout,
             neighbours=network.neighbours,
+            clock=network.clock,
             **common,
         )
     )
@@ -125,6 +129,18 @@ def _expected_gap(task: Any, interpolant: FlexMDMInterpolant) -> float:
     sample = interpolant.sample(x1, half, template, mask_id=task.vocab_size)
     missing = sample.gaps.values[sample.canvas.open_gaps.values]
     return max(2 * float(missing.double().mean()), 0.1) if len(missing) else 1.0
+
+
+def _regions(task: Any) -> tuple[float, float]:
+    """Return the mean and variance of the number of free tokens in an open gap of the task's templates."""
+    count = min(len(task.train), 4096)
+    _, template = task.train.take(torch.arange(count), torch.arange(count))
+    sizes = torch.zeros(len(template.open_gaps.values), dtype=torch.float64)
+    sizes.index_add_(0, template.token_gaps[~template.given], torch.ones(int((~template.given).sum())).double())
+    sizes = sizes[template.open_gaps.values]
+    if len(sizes) < 2:
+        return 1.0, 1.0
+    return max(float(sizes.mean()), 0.1), max(float(sizes.var()), 0.1)
 
 
 def train(

@@ -13,14 +13,15 @@ import torch
 from flexmdm.backbones import bases, llada
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.backbones.retrofit import RetrofitModel
+from flexmdm.runs.config import RunConfig
+from flexmdm.runs.train import build, train
 from flexmdm.tasks.code import CodeTask
+from flexmdm.tasks.loading import load
 from flexmdm.tasks.maze import MazeTask
 from flexmdm.tasks.text import TextTask
 from flexmdm.training.checkpoints import fault
-from flexmdm.training.config import Network, Recipe, RunConfig
-from flexmdm.training.loading import load
 from flexmdm.training.progress import read_log
-from flexmdm.training.run import build, train
+from flexmdm.training.recipe import Network, Recipe
 
 LORA = {"lora_rank": 2, "lora_alpha": 4, "lora_dropout": 0.0}
 
@@ -178,8 +179,8 @@ EACH_PROCESS = """
 import json, sys
 from dataclasses import replace
 from pathlib import Path
-from flexmdm.training.config import RunConfig
-from flexmdm.training.run import train
+from flexmdm.runs.config import RunConfig
+from flexmdm.runs.train import train
 
 config, folder = RunConfig.from_dict(json.loads(sys.argv[1])), Path(sys.argv[2])
 for shard in (False, True):

@@ -1,4 +1,4 @@
-"""What a network (or an exact oracle) says of a canvas, and the contract between it and everything else."""
+"""The contract between a network (or an exact oracle) and everything that asks it: `Denoiser` and `Prediction`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from flexmdm.canvas import Canvas, gaps_of
-from flexmdm.interpolants import FlexMDMInterpolant
-from flexmdm.precision import float64_device
+from flexmdm.canvas import Canvas
 from flexmdm.sequences import Ragged
 
 
@@ -33,7 +31,7 @@ class Prediction:
     insertions: Ragged
 
     def of(self, canvas: Canvas, which: Tensor) -> Prediction:
-        """What it says of some of the sequences of ``canvas``, ``which`` ``[B]`` bool."""
+        """Return what it predicts for some of the sequences of ``canvas``, ``which`` ``[B]`` bool."""
         rows = canvas.tokens.rows[canvas.is_mask]
         return Prediction(self.log_probs[which[rows]], self.insertions[which])
 
@@ -56,44 +54,6 @@ class Denoiser(Protocol):
     def __call__(self, canvas: Canvas, alpha: Tensor) -> Prediction: ...
 
 
-class NetworkDenoiser:
-    """A trained network as a `Denoiser`.
-
-    Args:
-        network: maps (tokens with masks as ``vocab_size``, lengths, given, open_gaps, alpha) to logits ``[M, V]`` at
-            the masks and insertions ``[N + B]``; it is put in evaluation mode.
-        vocab_size: clean tokens V.
-        mask_id: how a canvas writes a mask; it is never predicted, also where it lies inside V.
-        interpolant: the schedules it was trained with.
-    """
-
-    def __init__(
-        self, network: nn.Module, vocab_size: int, mask_id: int, interpolant: FlexMDMInterpolant | None = None
-    ) -> None:
-        self.network, self.vocab_size, self.mask_id, self.interpolant = network.eval(), vocab_size, mask_id, interpolant
-
-    @property
-    def device(self) -> torch.device:
-        """Where its canvases should be: with the network, or on the CPU if there is no float64."""
-        return float64_device(self._network_device)
-
-    @property
-    def _network_device(self) -> torch.device:
-        return next(self.network.parameters()).device
-
-    @torch.no_grad()
-    def __call__(self, canvas: Canvas, alpha: Tensor) -> Prediction:
-        """The network's answer, on the device of the canvas."""
-        tokens = canvas.tokens.values.masked_fill(canvas.is_mask, self.vocab_size)
-        seen = (tokens, canvas.lengths, canvas.given.values, canvas.open_gaps.values, alpha.float())
-        there = self._network_device
-        logits, insertions = self.network(*(x.to(there) for x in seen))
-        if 0 <= self.mask_id < self.vocab_size:
-            logits = logits.index_fill(1, torch.tensor([self.mask_id], device=logits.device), -torch.inf)
-        log_probs, insertions = (x.to(canvas.device) for x in (logits.float().log_softmax(1), insertions.float()))
-        return Prediction(log_probs, gaps_of(canvas.tokens, insertions))
-
-
 class ImpossibleCanvas(ValueError):
     """States that the source cannot produce.
 
@@ -108,7 +68,7 @@ class ImpossibleCanvas(ValueError):
 
 
 def predict(denoiser: Denoiser, canvas: Canvas, alpha: Tensor) -> tuple[Prediction, Tensor]:
-    """What the denoiser says, and which states ``[B]`` it holds possible; of the others nothing can be said."""
+    """Return the checked prediction, and which states ``[B]`` the denoiser holds possible; the others have none."""
     try:
         prediction = denoiser(canvas, alpha)
         possible = torch.ones(len(canvas), dtype=torch.bool, device=canvas.device)

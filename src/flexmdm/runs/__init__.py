@@ -1,0 +1,1 @@
+"""Runs from configuration to trained weights."""

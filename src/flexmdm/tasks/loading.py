@@ -1,0 +1,41 @@
+"""Trained runs back from their folders: the task and the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.tasks import task_of
+from flexmdm.training.models import WEIGHTS_FILE, trained_model
+
+PRETRAINED = Path(__file__).parents[1] / "pretrained"
+
+
+def load(folder: Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
+    """Load the task and the trained model of a run; the default device is a GPU, if there is one."""
+    model = trained_model(folder, device)
+    if model.config.task is None:
+        raise ValueError(f"{folder} holds a model that was not trained on a task of flexmdm")
+    return task_of(model.config.task, folder), model
+
+
+def load_named(folder: Path | None, pretrained: str | None, device: str | None = None) -> tuple[Any, FlexMDMModel]:
+    """Load a run by its folder, or weights that come with the package by their name."""
+    if folder is not None and pretrained is None:
+        return load(folder, device)
+    if folder is not None or pretrained is None:
+        raise ValueError("give the folder of a run, or --pretrained NAME for weights that come with flexmdm")
+    if not (PRETRAINED / pretrained / WEIGHTS_FILE).is_file():
+        known = sorted(f.parent.name for f in PRETRAINED.glob(f"*/{WEIGHTS_FILE}"))
+        raise ValueError(f"there are no weights named {pretrained!r}; there are: {', '.join(known) or 'none'}")
+    return load(PRETRAINED / pretrained, device)
+
+
+def load_as(kind: type, what: str, run: str | Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
+    """Load a run, or weights of the package by their name; its task must be a ``kind``, called ``what`` in errors."""
+    bundled = not Path(run).exists() and (PRETRAINED / str(run)).is_dir()
+    task, model = load(PRETRAINED / str(run) if bundled else Path(run), device)
+    if not isinstance(task, kind):
+        raise ValueError(f"{run} was trained on the task {task.name}, not on {what}")
+    return task, model
