@@ -265,7 +265,7 @@ def picture(plans: Sequence[Plan], results: Results, path: Path) -> None:
     for plan in plans:
         outcomes = [outcome for trial in plan.sweep if (outcome := results.find(plan.subject, trial)) is not None]
         panels.append(quality_panel(plan.subject.name.capitalize(), outcomes, plan.noise, plan.subject.samples))
-    save_figure(draw_panels(panels, "Samplers with an exact denoiser: error against evaluations"), [path])
+    save_figure(draw_panels(panels, "Samplers with an exact denoiser: error against evaluations"), path)
 
 
 def main() -> None:

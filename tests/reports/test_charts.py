@@ -22,8 +22,8 @@ def test_curves_go_by_evaluations_and_leave_out_what_has_no_value():
     ]
     panel = quality_panel("a chain", outcomes, NOISE, samples=100)
     assert [curve.label for curve in panel.curves] == ["tau"]
-    assert panel.curves[0].evaluations == [8.0, 32.0]
-    assert panel.curves[0].quality == [0.4, 0.1] and panel.curves[0].errors == [0.02, 0.01]
+    assert panel.curves[0].x == [8.0, 32.0]
+    assert panel.curves[0].y == [0.4, 0.1] and panel.curves[0].errors == [0.02, 0.01]
     assert panel.floor == 0.02
 
 
@@ -31,7 +31,7 @@ def test_the_same_figures_give_the_same_files(tmp_path):
     outcomes = [outcome("tau", steps, Estimate(1 / steps - 0.05, 0.01)) for steps in (4, 16, 64)]
     for name in ("first", "second"):
         figure = draw_panels([quality_panel("a chain", outcomes, NOISE, samples=100)], "error")
-        save_figure(figure, [tmp_path / f"{name}.png", tmp_path / f"{name}.svg"])
+        save_figure(figure, tmp_path / f"{name}.png", tmp_path / f"{name}.svg")
     for ending in ("png", "svg"):
         assert (tmp_path / f"first.{ending}").read_bytes() == (tmp_path / f"second.{ending}").read_bytes()
 

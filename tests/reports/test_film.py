@@ -2,7 +2,7 @@ import pytest
 
 from flexmdm import generate
 from flexmdm.evaluation import nine_words
-from flexmdm.reports.film import draw_growth, frames_of, thin_out
+from flexmdm.reports.growth import draw_growth, frames_of, thin_out
 
 
 @pytest.mark.parametrize("sampler", ["tau", "spaced"])

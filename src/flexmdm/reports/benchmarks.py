@@ -30,4 +30,4 @@ def draw(points: Sequence[Point], benchmark: Benchmark, file: Path) -> None:
     samplers = [] if several else sorted({f"{point.model}: {point.options['sampler']}" for point in points})
     panel = Panel("; ".join([f"{points[0].num:,} items", *samplers]), benchmark.measure, curves)
     file.parent.mkdir(parents=True, exist_ok=True)
-    save_figure(draw_panels([panel], benchmark.title), [file])
+    save_figure(draw_panels([panel], benchmark.title), file)
