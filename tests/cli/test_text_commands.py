@@ -403,7 +403,8 @@ def test_an_evaluation_of_few_samples_says_that_its_intervals_are_too_narrow(run
 
 
 def test_an_evaluation_shows_the_entropy_of_the_openings_and_what_was_cut(run, monkeypatch):
-    monkeypatch.setattr(evaluation, "OPENING", 1)
+    for module in (evaluation, report):
+        monkeypatch.setattr(module, "OPENING", 1)
     cut = Perplexity(Interval(9.0, 8.0, 10.0), 4, 0, 3)
     monkeypatch.setattr(evaluation, "generative_perplexity", lambda *_, **__: cut)
     monkeypatch.setattr(report, "_reference", lambda *_: "a model")

@@ -82,7 +82,7 @@ def test_what_was_not_sampled_or_not_measured_has_its_place(tmp_path):
     failed = score("mdm", generative_perplexity=NOTHING, samples=[], lengths=[0, 0])
     html = written(tmp_path, [reference, failed, score()], likelihoods=[], xz=None)
     assert "nan" not in html.lower().replace("finance", "")
-    assert html.count('class="reference"') == 1 and 'id="bits"' not in html
+    assert html.count("held-out: 80</text>") == 1 and 'id="bits"' not in html  # the dashed line
     assert written(tmp_path, [reference], likelihoods=[], xz=None).count('class="chart"') == 1
 
 

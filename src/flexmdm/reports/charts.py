@@ -27,7 +27,7 @@ INK, SOFT, FAINT, GREY, BAND = "#1f2933", "#5f6b7a", "#e4e7eb", "#d5dae0", "#eef
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#7a6a00", "#444444", "#5aa9d6", "#a8432f")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 GLYPHS = "●■▲◆▼✚✖◀"  # the markers as characters, for a legend in a page
-THEME = {INK: "ink", SOFT: "soft", FAINT: "line", GREY: "grey", BAND: "band"}
+THEME = {INK: "ink", SOFT: "soft", FAINT: "line", GREY: "grey", BAND: "band", "#ffffff": "paper"}
 THEME |= {colour: f"c{number}" for number, colour in enumerate(COLOURS)}  # names of the variables in a style sheet
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -217,8 +217,8 @@ def _error_axis(axes: Axes, panel: Panel) -> None:
     """Be linear in the noise, and logarithmic above it."""
     floor = panel.floor if panel.floor > 0 else 1e-3  # a single sample has no standard error
     axes.set_yscale("symlog", linthresh=floor, linscale=0.6)
-    values = [y for curve in panel.curves for y in curve.y if not math.isnan(y)]
-    lowest, highest = min([0.0, *values]), max([3 * floor, *values, *panel.references.values()])
+    lowest = min([0.0, *(y for curve in panel.curves for y in curve.y if not math.isnan(y))])
+    highest = max([3 * floor, *_values(panel)])
     bottom = -floor if lowest < 0 else 0.0
     axes.set_ylim(min(1.1 * lowest, bottom), highest * 1.5)
     axes.axhspan(bottom, floor, color=BAND, zorder=0, linewidth=0)
@@ -227,12 +227,21 @@ def _error_axis(axes: Axes, panel: Panel) -> None:
 
 
 def _log_axis(axes: Axes, panel: Panel) -> None:
-    values = [y for curve in panel.curves for y in curve.y]
-    values = [y for y in [*values, *panel.references.values()] if math.isfinite(y) and y > 0] or [1.0]
-    low, high = min(values) / 1.3, max(values) * 1.3
+    values = [value for value in _values(panel) if value > 0] or [1.0]
+    low, high = min(values) / 1.2, max(values) * 1.2
     axes.set_yscale("log", nonpositive="clip")
     axes.set_ylim(low, high)
     _set_ticks(axes, _round_numbers(low, high))
+
+
+def _values(panel: Panel) -> list[float]:
+    """Return all finite values that a panel shows, the ends of the error bars included."""
+    values = [*panel.references.values()]
+    for curve in panel.curves:
+        y, errors = np.array(curve.y), np.zeros(1) if curve.errors is None else np.array(curve.errors).T
+        below, above = np.broadcast_to(errors, (2, len(y)))
+        values += [*y, *(y - below), *(y + above)]
+    return [value for value in values if math.isfinite(value)]
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
@@ -309,7 +318,7 @@ def draw_lengths(
     axes = figure.subplots()
     axes.stairs(area, edges, fill=True, color=colour)
     for other, shares in outlines:
-        axes.stairs(shares, edges, color=other, linewidth=1.6, baseline=None if len(outlines) > 1 else 0)
+        axes.stairs(shares, edges, color=other, linewidth=1.6)
     axes.set_xlim(edges[0], edges[-1])
     axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
@@ -338,6 +347,7 @@ def draw_loss(
     if losses:
         axes.set_ylim(min(losses) / 1.15, max(losses) * 1.15)
         _set_ticks(axes, _round_numbers(*axes.get_ylim()))
+        axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(6))
 
 
@@ -356,7 +366,7 @@ def loss_figure(
     draw_loss(axes, logs, "seconds", unit, colours)
     dress(axes, f"{name} of training", "loss (nats per sequence)")
     if len(axes.get_legend_handles_labels()[0]) > 1:
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, labelcolor=INK)
     return figure
 
 

@@ -66,7 +66,7 @@ def draw_maze(
     path = [token for token in path or () if 0 <= token < maze.size**2]
     rings = dict.fromkeys(subgoals or (), WRONG if path else SOFT)
     if path:
-        colours = _course_colours(len(path))
+        colours = course_colours(len(path))
         _draw_path(axes, maze, path, colours)
         rings |= {token: colours[path.index(token)] for token in rings if token in path}
     radius = float(np.clip(maze.size / 45, 0.4, 0.9))  # in cells; on a large maze a number needs more than one
@@ -101,7 +101,7 @@ def terminal(
     path = [token for token in path or () if 0 <= token < maze.size**2]
     sides, wrong = _sides(maze, path), {maze.cell(token) for token in _wrong_arrivals(maze, path)}
     lines, ahead = (_ASCII_LINES, " -") if ascii_only else (_LINES, " ━")
-    for token, colour in zip(path, _course_colours(len(path)), strict=True):
+    for token, colour in zip(path, course_colours(len(path)), strict=True):
         cell = maze.cell(token)
         texts[cell] = ("x" if cell in wrong else lines[sides[cell]]) + ahead[sides[cell] >> 3]
         styles[cell] = WRONG if cell in wrong else colour
@@ -165,7 +165,8 @@ def _draw_subgoal(axes: Axes, maze: Maze, token: int, number: int, radius: float
     axes.add_patch(PathPatch(digits, transform=place, facecolor=INK, linewidth=0, zorder=6))
 
 
-def _course_colours(length: int) -> list[str]:
+def course_colours(length: int) -> list[str]:
+    """Return colours from the start of a path to its goal."""
     return [to_hex(COURSE(share)) for share in np.linspace(0, 1, length)]
 
 
