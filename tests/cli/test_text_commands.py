@@ -15,7 +15,7 @@ from flexmdm.evaluation.fluency import Perplexity
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.reports import text as report
 from flexmdm.reports.answers import show_filled
-from flexmdm.tasks.text import evaluation
+from flexmdm.sweeps import text as evaluation
 from flexmdm.tasks.text.pipeline import Filled
 
 runner = CliRunner()

@@ -305,9 +305,9 @@ def _label_curves(axes: Axes, panel: Panel, names: list[str]) -> None:
 
 @rc_context(STYLE)
 def draw_lengths(
-    edges: Sequence[float],
-    area: Sequence[float],
-    outlines: Sequence[tuple[str, Sequence[float]]],
+    edges: Sequence[float] | np.ndarray,
+    area: Sequence[float] | np.ndarray,
+    outlines: Sequence[tuple[str, Sequence[float] | np.ndarray]],
     across: str,
     colour: str = GREY,
     width: float = 5.2,
@@ -337,12 +337,13 @@ def draw_loss(
     """Draw the loss of each run against ``key`` of its log: dots for batches, a line for held-out sequences."""
     losses = []
     for colour, (name, log) in zip(cycle(colours), logs.items(), strict=False):
-        for loss, style in (("loss", {"marker": ".", "ls": "", "alpha": 0.3}), ("eval_loss", {"marker": "o"})):
-            points = [(line[key] / unit, line[loss]) for line in log if line.get(loss, 0) > 0]
-            if points:
-                known = {"label": name} if loss == "eval_loss" else {}
-                axes.plot(*zip(*points, strict=True), color=colour, markersize=3.5, linewidth=1.6, **style, **known)
-            losses += [y for _, y in points]
+        batches = [(line[key] / unit, line["loss"]) for line in log if line.get("loss", 0) > 0]
+        held_out = [(line[key] / unit, line["eval_loss"]) for line in log if line.get("eval_loss", 0) > 0]
+        if batches:
+            axes.plot(*zip(*batches, strict=True), ".", color=colour, markersize=3.5, alpha=0.3)
+        if held_out:
+            axes.plot(*zip(*held_out, strict=True), "-o", color=colour, markersize=3.5, linewidth=1.6, label=name)
+        losses += [loss for _, loss in (*batches, *held_out)]
     axes.set_yscale("log")
     if losses:
         axes.set_ylim(min(losses) / 1.15, max(losses) * 1.15)

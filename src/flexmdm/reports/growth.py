@@ -58,5 +58,7 @@ def _draw_frame(axes: Axes, frame: Frame, y: float, across: dict[int, float], le
             )
         )
         if entry.token is not None:
-            style = {"color": "white", "fontsize": 11, "fontweight": "bold", "ha": "center", "va": "center_baseline"}
-            axes.text(x, y - 0.02, letters[entry.token], zorder=4, **style)
+            axes.text(
+                x, y - 0.02, letters[entry.token], color="white", fontsize=11, fontweight="bold",
+                ha="center", va="center_baseline", zorder=4,
+            )  # fmt: skip

@@ -138,7 +138,7 @@ def measure(
     """Draw ``num`` samples from nothing and judge them."""
     sampler = sampler or _default_sampler(pipeline)
     began = time.perf_counter()
-    settings = {"sampler": sampler, "steps": steps, "temperature": temperature, **options}
+    settings: dict[str, Any] = {"sampler": sampler, "steps": steps, "temperature": temperature, **options}
     with progress_bar(num, f"{name}, {sampler} {steps}") as bar:
         answers = pipeline.fill([["", ""]], num, callback=bar, **settings)
     return judge.score(
