@@ -1,9 +1,21 @@
 import math
+import re
 
 import pytest
 
 from flexmdm.evaluation import Estimate, Outcome, Quality, Trial
-from flexmdm.reports.charts import Curve, Panel, draw_losses, draw_panels, quality_panel, save_figure
+from flexmdm.reports.charts import (
+    THEME,
+    Curve,
+    Panel,
+    draw_lengths,
+    draw_losses,
+    draw_panel,
+    draw_panels,
+    inline_svg,
+    quality_panel,
+    save_figure,
+)
 
 
 def outcome(sampler, steps, excess):
@@ -77,3 +89,43 @@ def test_every_run_has_its_curve(tmp_path, monkeypatch):
     draw_losses({f"run {k}": [LINE, HELD_OUT] for k in range(6)}, tmp_path / "loss.png")
     names = [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()]
     assert names == [f"run {k}" for k in range(6)]
+
+
+# Inside a page -------------------------------------------------------------------------------------------------------
+
+
+def charts():
+    curve = Curve("a $b$ <run>", [16, 64], [200.0, 100.0], [(20.0, 30.0), (10.0, 5.0)])
+    steps = Panel("", "", [curve], scale="log", references={"held-out & \ud800": 35.0})
+    return [
+        inline_svg(draw_panel(steps, ["a $b$ <run>"]), "one"),
+        inline_svg(draw_panel(steps, ["a $b$ <run>"]), "another"),
+        inline_svg(draw_lengths([0, 1, 2], [0.5, 0.5], [("#0072b2", [1.0, 0.0])], "cells"), 'a "third"'),
+    ]
+
+
+def test_charts_of_a_page_share_no_identifier_and_refer_to_their_own_alone():
+    found = [(set(re.findall(r' id="([^"]*)"', svg)), set(re.findall(r'href="#([^"]*)"', svg))) for svg in charts()]
+    for ids, references in found:
+        assert ids == references
+    assert not found[0][0] & found[1][0] and found[0][0]
+    assert charts() == charts()
+
+
+def test_charts_of_a_page_take_the_colours_of_its_style_sheet():
+    for svg in charts():
+        colours = set(re.findall(r"#[0-9a-f]{6}\b", re.sub(r"var\(--[^)]*\)", "", svg)))
+        assert not colours & set(THEME), "a colour that a dark page cannot change"
+        assert "<style" not in svg and "url(" not in svg
+
+
+def test_texts_of_a_chart_stay_texts():
+    svg = charts()[0]
+    assert "held-out &amp; ?: 35" in svg and 'aria-label="a &quot;third&quot;"' in charts()[2]
+
+
+def test_a_logarithmic_axis_has_room_for_all_intervals_and_references():
+    panel = Panel("", "", [Curve("a", [16], [200.0], [(150.0, 300.0)])], scale="log", references={"truth": 35.0})
+    (axes,) = draw_panel(panel, ["a"]).axes
+    low, high = axes.get_ylim()
+    assert low < 35 and high > 500 and len(axes.get_yticks()) >= 3

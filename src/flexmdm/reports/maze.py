@@ -21,12 +21,12 @@ from matplotlib.textpath import TextPath
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from flexmdm.generation import generate
 from flexmdm.reports.charts import INK, SOFT
 from flexmdm.sweeps.maze import MazeScore, plan, problem_through, settings_of, shortest
+from flexmdm.tasks.generating import bar_on_stderr
 from flexmdm.tasks.maze.checker import fault, legal_moves, open_cells
 from flexmdm.tasks.maze.grid import Maze
 from flexmdm.tasks.maze.task import MazeTask
@@ -81,7 +81,7 @@ def terminal(
     ascii_only: bool = False,
     markup: bool = False,
 ) -> str:
-    """The maze in characters, two for each cell; ``markup`` adds colours for rich.
+    """Return the maze in characters, two for each cell; ``markup`` adds colours for rich.
 
     Lines are legal moves, x is where an illegal move arrives, and subgoals have their numbers.
 
@@ -113,7 +113,7 @@ def terminal(
 
 
 def legend(ascii_only: bool = False) -> str:
-    """What the characters of `terminal` mean, in a line."""
+    """Return the meaning of the characters of `terminal`, in a line."""
     wall, line = ("##", "-") if ascii_only else ("██", "━")
     return f"1, 2, ... the subgoals   {line} the path   x a wrong step   {wall} wall"
 
@@ -141,12 +141,12 @@ def _number_cells(axes: Axes) -> None:
 
 
 def _draw_path(axes: Axes, maze: Maze, path: list[int], colours: list[str]) -> None:
-    places = np.stack(np.divmod(path, maze.size)[::-1], axis=1)  # [L, 2] as x, y
-    moves = np.stack([places[:-1], places[1:]], axis=1)  # [L - 1, 2, 2]
+    cells = np.stack(np.divmod(path, maze.size)[::-1], axis=1)  # [L, 2] as x, y
+    moves = np.stack([cells[:-1], cells[1:]], axis=1)  # [L - 1, 2, 2]
     legal = legal_moves(maze.passable, path)
     _CellLines(axes, moves[legal], 0.42, np.array(colours)[1:][legal].tolist(), zorder=2)
     _CellLines(axes, moves[~legal], 0.2, [WRONG], zorder=3)
-    blocked = places[~open_cells(maze.passable, path)].astype(float)
+    blocked = cells[~open_cells(maze.passable, path)].astype(float)
     for slope in (1, -1):  # a cross
         arm = np.array([0.28, 0.28 * slope])
         _CellLines(axes, np.stack([blocked - arm, blocked + arm], axis=1), 0.2, [WRONG], zorder=3)
@@ -160,9 +160,9 @@ def _draw_subgoal(axes: Axes, maze: Maze, token: int, number: int, radius: float
     digits = TextPath((0, 0), str(number), size=1, prop=_FONT)
     box = digits.get_extents()
     scale = min(0.8 * radius / box.height, 1.1 * radius / box.width)
-    place = Affine2D().translate(-box.x0 - box.width / 2, -box.y0 - box.height / 2).scale(scale, -scale)
-    place = place.translate(column, row) + axes.transData
-    axes.add_patch(PathPatch(digits, transform=place, facecolor=INK, linewidth=0, zorder=6))
+    centred = Affine2D().translate(-box.x0 - box.width / 2, -box.y0 - box.height / 2).scale(scale, -scale)
+    transform = centred.translate(column, row) + axes.transData
+    axes.add_patch(PathPatch(digits, transform=transform, facecolor=INK, linewidth=0, zorder=6))
 
 
 def course_colours(length: int) -> list[str]:
@@ -171,13 +171,13 @@ def course_colours(length: int) -> list[str]:
 
 
 def _wrong_arrivals(maze: Maze, path: list[int]) -> list[int]:
-    """The tokens of a path that stand on a wall or that an illegal move leads to."""
+    """Return the tokens of a path that stand on a wall or that an illegal move leads to."""
     arrived = np.concatenate([[True], legal_moves(maze.passable, path)])[: len(path)]
     return [token for token, fine in zip(path, arrived & open_cells(maze.passable, path), strict=True) if not fine]
 
 
 def _sides(maze: Maze, path: list[int]) -> np.ndarray:
-    """``[size, size]``: on which sides of each cell the legal moves of a path go on, as the bits of ``_LINES``."""
+    """Return ``[size, size]``: the sides of each cell on which legal moves of a path go on, as bits of ``_LINES``."""
     sides = np.zeros(maze.passable.shape, dtype=int)
     bits = {-maze.size: (1, 2), maze.size: (2, 1), -1: (4, 8), 1: (8, 4)}  # of the cell left and of the cell entered
     for move in np.flatnonzero(legal_moves(maze.passable, path)):
@@ -189,7 +189,7 @@ def _sides(maze: Maze, path: list[int]) -> np.ndarray:
 
 
 def _row(texts: np.ndarray, styles: np.ndarray, markup: bool) -> str:
-    """One line of characters; with markup, neighbours of the same style share a tag."""
+    """Return one line of characters; with markup, neighbours of the same style share a tag."""
     if not markup:
         return "".join(texts)
     runs = groupby(zip(styles, texts, strict=True), key=lambda cell: cell[0])
@@ -208,24 +208,17 @@ def evaluate(
     """Plan through held-out problems with each number of subgoals, and print the table."""
     console = console or Console()
     denoiser, scores = model.denoiser(), []
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with bar_on_stderr() as progress:
         for count in counts:
             bar = progress.add_task(f"K = {count}", total=num)
-            plans = plan(
-                task,
-                denoiser,
-                count,
-                num,
-                progress=lambda done, _, bar=bar: progress.update(bar, completed=done),
-                **options,
-            )
-            scores.append(plans.score)
+            options["progress"] = lambda done, _, bar=bar: progress.update(bar, completed=done)
+            scores.append(plan(task, denoiser, count, num, **options).score)
     console.print(table_of(scores, f"{task.size} x {task.size} maze, {task.model}, {num} held-out problems each"))
     return scores
 
 
 def table_of(scores: Sequence[MazeScore], title: str) -> Table:
-    """One row per score."""
+    """Return a table with one row per score."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for heading in ("model", "K", "sampler", "success", "valid", "in order", "excess", "evals", "ms"):
         table.add_column(heading, justify="left" if heading in ("model", "sampler") else "right")
@@ -292,7 +285,7 @@ def sample(
 
 
 def _picked(task: MazeTask, seed: int, console: Console) -> list[int]:
-    """Subgoals that nobody chose."""
+    """Return the subgoals of a held-out problem, and print them."""
     low, high = task.subgoals
     subgoals = task.problems(1, min(max(PICKED, low), high), seed)[0]
     cells = " ".join("{},{}".format(*task.maze.cell(token)) for token in subgoals)
@@ -317,7 +310,7 @@ def _verdict(wrong: str | None) -> str:
 
 
 def _tally(paths: Sequence[Sequence[int]], faults: Sequence[str | None], num: int, settings: dict[str, Any]) -> str:
-    """How many of all tries are right, and what to do if none is."""
+    """Return how many of all tries are right, and what to do if none is."""
     good, tries = faults.count(None), len(paths)
     words = f"{good} of {tries} {'tries' if num == 1 else 'paths'} {'is' if good == 1 else 'are'} right"
     alike = tries > 1 and len(set(map(tuple, paths))) == 1

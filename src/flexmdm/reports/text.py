@@ -68,7 +68,7 @@ def evaluate(
     for name, pipeline in runs.items():
         scores += [measure(name, pipeline, judge, num, count, **options) for count in steps]
     table = table_of(scores, f"{num:,} samples each, against {len(judge.texts):,} held-out sequences")
-    table.caption = f"{table.caption}{_truncated(scores)}{_few(min(num, len(judge.texts)))}"
+    table.caption = f"{table.caption}{_notes(scores, min(num, len(judge.texts)))}"
     console.print(table)
     _say_openings(scores, console)
     if judge.lm is not None and all(math.isnan(score.generative_perplexity.value) for score in scores):
@@ -113,20 +113,15 @@ def _reference(name: str, console: Console, device: str) -> Any:
         return None
 
 
-def _truncated(scores: Sequence[TextScore]) -> str:
-    """For the note of the table: how many texts were too long for the reference model."""
+def _notes(scores: Sequence[TextScore], num: int) -> str:
+    """Return notes for the table: on texts too long for the reference model, and on too few lengths for intervals."""
     cut = sum(score.truncated for score in scores)
-    return f"; {cut:,} texts were cut to the reference model's window" if cut else ""
-
-
-def _few(num: int) -> str:
-    """For the note of the table: if there are too few lengths for their intervals."""
     few = f"; the intervals of W1 and KS are too narrow, as they need {ENOUGH} samples and as many held-out sequences"
-    return few if num < ENOUGH else ""
+    return (f"; {cut:,} texts were cut to the reference model's window" if cut else "") + (few if num < ENOUGH else "")
 
 
 def _say_openings(scores: Sequence[TextScore], console: Console) -> None:
-    """The entropy that does not grow with the length, if there are texts that are long enough for it."""
+    """Print the entropy that does not grow with the length, if there are texts that are long enough for it."""
     known = [score for score in scores if not math.isnan(score.opening_entropy.value)]
     if known:
         values = "; ".join(f"{score.label} {score.opening_entropy}" for score in known)
@@ -142,7 +137,7 @@ def _bits(estimate: Any) -> str:
 
 
 def table_of(scores: Sequence[TextScore], title: str = "") -> Table:
-    """One row per score, of two lines: the values, and below them their 95% intervals. It fits into 80 columns."""
+    """Return a table for 80 columns, with two lines per score: the values, and their 95% intervals below them."""
     table = Table(title=title or None, box=SIMPLE_HEAD, padding=0, show_edge=False)
     table.title_justify, table.title_style, table.caption_justify = "left", "bold", "left"
     with_perplexity = _have_perplexity(scores)
