@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flexmdm.tasks.maze import report
+from flexmdm.reports import maze as report
 from flexmdm.tasks.maze.grid import Maze
 
 TINY = [

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from flexmdm.cli.evaluate import _how_to_measure
-from flexmdm.tasks.sft import report
+from flexmdm.reports.answers import answer
 from flexmdm.tasks.sft.pipeline import SFTPipeline
 
 TINY = [
@@ -33,11 +33,11 @@ def test_a_run_trains_resumes_and_answers(model, sums, trained, command, tmp_pat
     assert last["step"] == 6 and {"eval_bits_per_token", "eval_bits_per_character"} <= set(last)
     pipeline, file = SFTPipeline.from_pretrained(run), tmp_path / "answers.json"
     assert pipeline.model.config.vocab_size == pipeline.task.vocab_size
-    answers = report.answer(pipeline, ["3+4", "5+6"], 2, json=file, watch=True, steps=4)
+    answers = answer(pipeline, ["3+4", "5+6"], 2, json=file, watch=True, steps=4)
     rows = json.loads(file.read_text())
     assert [row["prompt"] for row in rows] == ["3+4", "3+4", "5+6", "5+6"]
-    assert [row["answer"] for row in rows] == [answer.text for answer in answers]
-    assert all(row["evaluations"] == answer.evaluations >= 1 for row, answer in zip(rows, answers, strict=True))
+    assert [row["answer"] for row in rows] == [one.text for one in answers]
+    assert all(row["evaluations"] == one.evaluations >= 1 for row, one in zip(rows, answers, strict=True))
 
 
 def test_what_a_run_on_pairs_cannot_do_is_said(sums, trained, command):

@@ -13,8 +13,10 @@ from flexmdm.cli import entry
 from flexmdm.cli.shared import check_writable
 from flexmdm.evaluation.fluency import Perplexity
 from flexmdm.evaluation.intervals import Interval
+from flexmdm.reports import text as report
+from flexmdm.reports.answers import show_filled
+from flexmdm.sweeps import text as evaluation
 from flexmdm.tasks.pipeline import Answer
-from flexmdm.tasks.text import evaluation, report
 
 runner = CliRunner()
 TINY = [
@@ -127,7 +129,7 @@ def test_an_empty_sample_is_seen_on_a_terminal_alone(run, tmp_path):
     empty = Answer("", ("",), (), 1, False, Prompt.empty())
     for terminal in (True, False):
         console, file = Console(file=io.StringIO(), force_terminal=terminal, color_system=None), tmp_path / "a.json"
-        report.show(pipeline.task, [["", ""]], [empty, empty], file, console=console)
+        show_filled(pipeline.task, [["", ""]], [empty, empty], file, console=console)
         assert console.file.getvalue().count("(empty)") == (2 if terminal else 0)
         assert [row["text"] for row in json.loads(file.read_text())] == ["", ""]
 
@@ -345,7 +347,7 @@ def test_off_a_terminal_an_answer_has_nothing_beside_it(run, command):
 
 
 def test_options_that_do_not_fit_a_run_are_named_before_any_is_measured(run, mdm, command, monkeypatch):
-    monkeypatch.setattr("flexmdm.sweeps.text.fill_with_bar", None)
+    monkeypatch.setattr("flexmdm.sweeps.text.progress_bar", None)
     for option, message in [
         (["--confidence", "top_prob"], "sampler 'tau' has no confidence"),
         (["--steps", "4", "0"], ""),
@@ -388,7 +390,7 @@ def test_the_figures_are_kept_if_the_page_fails(run, command, tmp_path, monkeypa
     def page(*_):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("flexmdm.evaluation.textreport.page", page)
+    monkeypatch.setattr("flexmdm.reports.text.write_page", page)
     file, options = tmp_path / "s.json", ["--num", "4", "--steps", "4", "--reference", "none", "--likelihoods", "0"]
     out, err, code = command("eval", run, *options, "--json", file, "--page", tmp_path / "p.html")
     assert code == 2 and "the disk is full" in err and json.loads(file.read_text())["run"] == str(run)
@@ -401,7 +403,8 @@ def test_an_evaluation_of_few_samples_says_that_its_intervals_are_too_narrow(run
 
 
 def test_an_evaluation_shows_the_entropy_of_the_openings_and_what_was_cut(run, monkeypatch):
-    monkeypatch.setattr(evaluation, "OPENING", 1)
+    for module in (evaluation, report):
+        monkeypatch.setattr(module, "OPENING", 1)
     cut = Perplexity(Interval(9.0, 8.0, 10.0), 4, 0, 3)
     monkeypatch.setattr(evaluation, "generative_perplexity", lambda *_, **__: cut)
     monkeypatch.setattr(report, "_reference", lambda *_: "a model")

@@ -59,7 +59,7 @@ def longer(tiny, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def no_curves(monkeypatch):
     """They take longer than the training; the two runs above have them."""
-    monkeypatch.setattr(module, "draw_curves", lambda logs, file: None)
+    monkeypatch.setattr(module, "draw_losses", lambda logs, file: None)
 
 
 @pytest.fixture

@@ -166,7 +166,7 @@ def evaluate(
         return
     tasks = {task.name for task, _ in loaded.values()}
     if tasks == {"maze"} and len(loaded) == 1:
-        from flexmdm.tasks.maze import report as maze
+        from flexmdm.reports import maze
 
         if len(counts) > 1:
             raise ValueError("a maze is evaluated with one number of steps at a time")
@@ -177,11 +177,11 @@ def evaluate(
         return
     if tasks != {"text"}:
         raise ValueError(_how_to_measure({name: task.name for name, (task, _) in loaded.items()}))
-    from flexmdm.tasks.text import report
+    from flexmdm.reports.text import evaluate
     from flexmdm.tasks.text.pipeline import TextPipeline
 
     pipelines = {name: TextPipeline(task, model) for name, (task, model) in loaded.items()}
-    report.evaluate(
+    evaluate(
         pipelines,
         counts or [64],
         num or 500,
@@ -203,7 +203,7 @@ def _refuse(options: dict[str, Any], why: str) -> None:
 
 
 def _write(file: Path | None, rows: list[dict[str, Any]]) -> None:
-    from flexmdm.tasks.text.report import write_json
+    from flexmdm.reports.files import write_json
 
     if file is not None:
         write_json(file, rows[0] if len(rows) == 1 else rows)

@@ -81,17 +81,17 @@ def infill(
     if code:
         if minimum or maximum is not None:
             raise ValueError("--min and --max are for runs on text: a run on code has learned how long a middle is")
-        from flexmdm.tasks.code import report as code_report
+        from flexmdm.reports import answers
         from flexmdm.tasks.code.pipeline import CodePipeline
 
         pipeline = CodePipeline(*shared.load(run, pretrained, device, sampler))
-        code_report.fill(pipeline, pieces, num, json, watch, given=texts, names=names, seed=seed, **options)
+        answers.fill_programs(pipeline, pieces, num, json, watch, given=texts, names=names, seed=seed, **options)
         return
-    from flexmdm.tasks.text import report
+    from flexmdm.reports import answers
 
     pipeline = _text_pipeline(*shared.load(run, pretrained, device, sampler))
     asked: dict[str, Any] = {"seed": seed, "names": names, "minimum": minimum, "maximum": maximum, **options}
-    report.fill(pipeline, pieces, num, json, watch=watch, given=texts, **asked)
+    answers.fill(pipeline, pieces, num, json, watch=watch, given=texts, **asked)
 
 
 def complete(
@@ -117,17 +117,16 @@ def complete(
     shared.announce(run, pretrained)
     shared.check_writable(json)
     task, model = shared.load(run, pretrained, device, sampler)
+    from flexmdm.reports import answers
+
     if task.name == "sft":
-        from flexmdm.tasks.sft import report as sft
         from flexmdm.tasks.sft.pipeline import SFTPipeline
 
-        sft.answer(SFTPipeline(task, model), texts, num, json, watch, seed=seed, names=names, **options)
+        answers.answer(SFTPipeline(task, model), texts, num, json, watch, seed=seed, names=names, **options)
         return
-    from flexmdm.tasks.text import report
-
     pieces = [[one, ""] for one in texts]
     pipeline = _text_pipeline(task, model)
-    report.fill(pipeline, pieces, num, json, watch=watch, given=texts, seed=seed, names=names, **options)
+    answers.fill(pipeline, pieces, num, json, watch=watch, given=texts, seed=seed, names=names, **options)
 
 
 def _texts(

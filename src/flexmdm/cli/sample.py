@@ -59,13 +59,13 @@ def sample(
     _check_task(task.name, through, run or pretrained)
     shared.check_writable(json, output if task.name == "maze" else None)
     if task.name == "maze":
-        from flexmdm.tasks.maze import report
+        from flexmdm.reports import maze
 
-        report.sample(task, model, wanted, num, output, json, seed=seed, **options)
+        maze.sample(task, model, wanted, num, output, json, seed=seed, **options)
         return
-    from flexmdm.tasks.text import report as text_report
+    from flexmdm.reports import answers
 
-    text_report.sample(task, model, num, json, watch=watch, seed=seed, **options)
+    answers.sample(task, model, num, json=json, watch=watch, seed=seed, **options)
 
 
 def _check_task(name: str, through: list[str] | None, run: str | None) -> None:

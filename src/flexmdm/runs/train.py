@@ -20,6 +20,7 @@ from transformers import TrainerCallback
 
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
 from flexmdm.interpolants import FlexMDMInterpolant
+from flexmdm.reports.charts import draw_losses
 from flexmdm.runs.config import RUN_FILE, RunConfig
 from flexmdm.tasks.loading import load
 from flexmdm.tasks.previews import Preview
@@ -29,7 +30,7 @@ from flexmdm.training.checkpoints import checkpoints, latest, step_of, was_finis
 from flexmdm.training.collation import Collator
 from flexmdm.training.models import WEIGHTS_FILE, quiet_transformers
 from flexmdm.training.optimizers import make_optimizer
-from flexmdm.training.progress import LOG_FILE, FileLog, Interruption, LiveProgress, TimeLimit, draw_curves, read_log
+from flexmdm.training.progress import LOG_FILE, FileLog, Interruption, LiveProgress, TimeLimit, read_log
 from flexmdm.training.recipe import Network, Recipe
 from flexmdm.training.sharding import lose_patience
 from flexmdm.training.trainer import DECAYING, FlexMDMTrainer, runs_on_cpu
@@ -214,7 +215,7 @@ def train(
     model.config.step = trainer.state.global_step
     if processes.is_main_process:
         _keep_weights(model, folder, weights)
-        draw_curves({config.task["model"]: read_log(folder / LOG_FILE)}, folder / CURVES_FILE)
+        draw_losses({config.task["model"]: read_log(folder / LOG_FILE)}, folder / CURVES_FILE)
         console.print(f"weights, log and {CURVES_FILE} are in {escape(str(folder))}")
     return model.eval()
 

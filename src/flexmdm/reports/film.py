@@ -10,7 +10,7 @@ from flexmdm.generation.trace import Event
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a frame: its identity, its token (``None``: a mask), and whether that is news."""
+    """One entry of a frame: its identity, its token (``None``: a mask), and whether it is new or newly revealed."""
 
     identity: int
     token: int | None
@@ -27,7 +27,7 @@ class Frame:
 
 
 def frames_of(events: Sequence[Event], start: Sequence[int | None] = ()) -> list[Frame]:
-    """The sequence after every step in which something happened, what it grows from (``start``, a prompt) first.
+    """Return the sequence after every step in which something happened; the first is ``start``, the tokens of a prompt.
 
     >>> events = [Event(0, 0.5, "insert", 0, entry=0), Event(2, 1.0, "reveal", 0, entry=0, token=4)]
     >>> [(frame.steps, frame.alpha, [entry.token for entry in frame.entries]) for frame in frames_of(events)]
@@ -47,7 +47,7 @@ def frames_of(events: Sequence[Event], start: Sequence[int | None] = ()) -> list
 
 
 def thin_out(frames: Sequence[Frame], rows: int) -> list[Frame]:
-    """At most ``rows`` of the frames, evenly, the last one included; what is new is new since the one before."""
+    """Return at most ``rows`` of the frames, evenly, the last one included; new is new since the one before."""
     frames = list(frames)
     if len(frames) > rows:
         frames = [frames[round(i * (len(frames) - 1) / (rows - 1))] for i in range(rows)]
