@@ -93,7 +93,7 @@ def test_what_a_run_on_code_cannot_fill_is_said(programs, trained, command):
 
 
 def test_programs_that_are_no_python_are_counted(programs, command, monkeypatch):
-    monkeypatch.setattr("flexmdm.runs.train.seconds_per_step", lambda *_: 7.0)
+    monkeypatch.setattr("flexmdm.runs.planning.seconds_per_step", lambda *_: 7.0)
     out, err, code = command("train", programs, *TINY, "--mixture", "line=1", "--dry-run")
     assert code == 0 and "flexmdm on code" in out and "40 functions" in out and "1 bad programs skipped" in out, err
 

@@ -86,7 +86,7 @@ def test_a_csv_trains_with_named_fields_and_a_format(command, tmp_path):
 
 
 def test_a_dry_run_shows_prompts_with_masks_behind_them(sums, command, monkeypatch, tmp_path):
-    monkeypatch.setattr("flexmdm.runs.train.seconds_per_step", lambda *_: 7.0)
+    monkeypatch.setattr("flexmdm.runs.planning.seconds_per_step", lambda *_: 7.0)
     out, err, code = command("train", sums, *TINY, "--dry-run")
     assert code == 0 and "flexmdm on sft" in out and "alpha" in out, err
 

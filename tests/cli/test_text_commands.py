@@ -14,7 +14,9 @@ from flexmdm.cli.shared import check_writable
 from flexmdm.evaluation.fluency import Perplexity
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.tasks.pipeline import Answer
-from flexmdm.tasks.text import evaluation, report
+from flexmdm.reports.answers import show
+from flexmdm.sweeps import text as evaluation
+from flexmdm.tasks.text import report
 
 runner = CliRunner()
 TINY = [
@@ -203,7 +205,7 @@ def test_a_run_works_from_another_folder(names, monkeypatch, command, tmp_path):
 
 
 def test_a_dry_run_decodes_the_first_states_and_trains_nothing(names, monkeypatch, command, tmp_path):
-    monkeypatch.setattr("flexmdm.runs.train.seconds_per_step", lambda *_: 7.0)
+    monkeypatch.setattr("flexmdm.runs.planning.seconds_per_step", lambda *_: 7.0)
     monkeypatch.chdir(tmp_path)
     out, err, code = command("train", names, "--dry-run", *TINY)
     assert code == 0, err

@@ -1,0 +1,1 @@
+"""Results for a person: printed answers, tables, charts and pages."""
