@@ -13,9 +13,9 @@ from flexmdm.cli import entry
 from flexmdm.cli.shared import check_writable
 from flexmdm.evaluation.fluency import Perplexity
 from flexmdm.evaluation.intervals import Interval
-from flexmdm.tasks.pipeline import Answer
 from flexmdm.reports.answers import show
 from flexmdm.sweeps import text as evaluation
+from flexmdm.tasks.pipeline import Answer
 from flexmdm.tasks.text import report
 
 runner = CliRunner()
@@ -129,7 +129,7 @@ def test_an_empty_sample_is_seen_on_a_terminal_alone(run, tmp_path):
     empty = Answer("", ("",), (), 1, False, Prompt.empty())
     for terminal in (True, False):
         console, file = Console(file=io.StringIO(), force_terminal=terminal, color_system=None), tmp_path / "a.json"
-        report.show(pipeline.task, [["", ""]], [empty, empty], file, console=console)
+        show(pipeline, [empty, empty], (), file, console=console)
         assert console.file.getvalue().count("(empty)") == (2 if terminal else 0)
         assert [row["text"] for row in json.loads(file.read_text())] == ["", ""]
 
@@ -297,11 +297,11 @@ def test_bad_lines_can_be_skipped_and_are_counted(command, tmp_path):
         (["infill", "RUN", "ä___"], "ä"),
         (["infill", "RUN", "caf\udce9___"], "has the byte 0xe9, which is not UTF-8"),
         (["complete", "RUN", "caf\udce9"], "has the byte 0xe9, which is not UTF-8"),
-        (["infill", "RUN", "a___", "--max", "0"], "Invalid value for '--max'"),
+        (["infill", "RUN", "a___", "--max", "0"], "Invalid value for '--maximum' / '--max'"),
         (["complete", "RUN", "a" * 30], "no room: 30 tokens are given, and this model was trained on at most 24"),
         (["infill", "RUN", "a___a", "--min", "30"], "2 tokens are given, each gap takes 30 or more, and this model"),
         (["complete", "RUN"], "what text?"),
-        (["sample", "RUN", "--through", "1,1"], "is no maze: it was trained on text, and --through is for mazes"),
+        (["sample", "RUN", "--through", "1,1"], "--through is for runs on maze, and"),
         (["sample", "RUN", "--sampler", "low_confidence"], "is a FlexMDM: take spaced, adaptive or tau"),
         (["infill", "RUN", "a___", "--sampler", "low_confidence"], "low_confidence is for MDM only, and"),
         (["eval", "RUN", "--sampler", "low_confidence"], "low_confidence is for MDM only, and"),

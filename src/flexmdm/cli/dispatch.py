@@ -152,7 +152,7 @@ def _(task: MazeTask, runs: dict[str, tuple[MazeTask, FlexMDMModel]], asked: Eva
     if len(asked.steps) > 1:
         raise ValueError("a maze is evaluated with one number of steps at a time")
     ((name, (_, model)),) = runs.items()
-    options = asked.sampling | ({"steps": asked.steps[0]} if asked.steps else {})
+    options: dict[str, Any] = asked.sampling | ({"steps": asked.steps[0]} if asked.steps else {})
     scores = report.evaluate(task, model, asked.subgoals, asked.num or 500, seed=asked.seed, **options)
     asked.write([(name, score.to_dict()) for score in scores])
 

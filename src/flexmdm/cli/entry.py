@@ -141,6 +141,6 @@ def _missing(package: str) -> str | None:
         return f"this needs the package {package}, which is not installed: pip install {package}"
     for required in requires("flexmdm") or ():
         name, extra = re.match(r"[\w-]+", required), re.search(r"extra == ['\"](\w+)", required)
-        if name and extra and name[0].replace("-", "_").lower() == package:
+        if name and extra and name[0].replace("-", "_").lower() == package != "flexmdm":
             return f"this needs the package {package}, which is not installed: pip install 'flexmdm[{extra[1]}]'"
     return None

@@ -75,7 +75,7 @@ class Command:
         return found
 
     def _parameter(self, name: str, section: str, settings: type, one: Field) -> Parameter:
-        kind = str if one.metadata["parse"] else _type_of(get_type_hints(settings)[one.name])
+        kind: Any = str if one.metadata["parse"] else _type_of(get_type_hints(settings)[one.name])
         bounds = {bound: one.metadata[bound] for bound in ("min", "max")}
         help = self._help_of_tasks(one) if section == "task" else one.metadata["help"]
         if one.name in self.defaults:

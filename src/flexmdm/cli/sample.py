@@ -54,9 +54,9 @@ def sample(
         extra, run = [run, *extra], None
     if extra and not through:
         raise ValueError(f"what is {extra[0]!r}? Cells come behind --through, as row,column")
-    own = {"through": _cells([*(through or []), *extra]) or None, "output": output}
-    own = {name: value for name, value in own.items() if value is not None}
+    own = {name: value for name, value in (("through", through), ("output", output)) if value}
     _check_options(own, run, pretrained)
+    own |= {"through": _cells([*(through or []), *extra])} if through else {}
     shared.check_writable(json, output)
     task, model = shared.load(run, pretrained, device, sampler)
     from flexmdm.cli import dispatch
