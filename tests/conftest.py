@@ -96,7 +96,7 @@ def tiny():
 @pytest.fixture
 def trainer(tiny, tmp_path):
     """A trainer in a folder of its own."""
-    from flexmdm.runs.train import build
+    from flexmdm.runs.building import build
     from flexmdm.training.trainer import FlexMDMTrainer
 
     def make(*callbacks, folder=tmp_path / "run", **changes):

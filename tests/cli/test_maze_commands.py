@@ -216,6 +216,10 @@ def test_cells_that_cannot_be_connected_are_named(cells, words, run, tmp_path, m
     assert not list(tmp_path.iterdir())
 
 
+def test_runs_that_cannot_be_measured_together_are_named(run, mdm, command):
+    assert "runs on mazes are evaluated one by one, and these are 2" in command("eval", run, mdm)[1]
+
+
 def test_more_subgoals_than_any_path_has_cells(run, command):
     _, err, code = command("eval", run, "--subgoals", "40", "--num", "2")
     assert code == 2 and "40 cells" in err and "fewer subgoals" in err

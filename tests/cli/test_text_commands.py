@@ -14,7 +14,7 @@ from flexmdm.cli.shared import check_writable
 from flexmdm.evaluation.fluency import Perplexity
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.reports import text as report
-from flexmdm.reports.answers import show_filled
+from flexmdm.reports.answers import show
 from flexmdm.sweeps import text as evaluation
 from flexmdm.tasks.pipeline import Answer
 
@@ -129,7 +129,7 @@ def test_an_empty_sample_is_seen_on_a_terminal_alone(run, tmp_path):
     empty = Answer("", ("",), (), 1, False, Prompt.empty())
     for terminal in (True, False):
         console, file = Console(file=io.StringIO(), force_terminal=terminal, color_system=None), tmp_path / "a.json"
-        show_filled(pipeline.task, [["", ""]], [empty, empty], file, console=console)
+        show(pipeline, [empty, empty], (), file, console=console)
         assert console.file.getvalue().count("(empty)") == (2 if terminal else 0)
         assert [row["text"] for row in json.loads(file.read_text())] == ["", ""]
 
@@ -205,7 +205,7 @@ def test_a_run_works_from_another_folder(names, monkeypatch, command, tmp_path):
 
 
 def test_a_dry_run_decodes_the_first_states_and_trains_nothing(names, monkeypatch, command, tmp_path):
-    monkeypatch.setattr("flexmdm.runs.train.seconds_per_step", lambda *_: 7.0)
+    monkeypatch.setattr("flexmdm.runs.planning.seconds_per_step", lambda *_: 7.0)
     monkeypatch.chdir(tmp_path)
     out, err, code = command("train", names, "--dry-run", *TINY)
     assert code == 0, err
@@ -297,11 +297,11 @@ def test_bad_lines_can_be_skipped_and_are_counted(command, tmp_path):
         (["infill", "RUN", "ä___"], "ä"),
         (["infill", "RUN", "caf\udce9___"], "has the byte 0xe9, which is not UTF-8"),
         (["complete", "RUN", "caf\udce9"], "has the byte 0xe9, which is not UTF-8"),
-        (["infill", "RUN", "a___", "--max", "0"], "Invalid value for '--max'"),
+        (["infill", "RUN", "a___", "--max", "0"], "Invalid value for '--maximum' / '--max'"),
         (["complete", "RUN", "a" * 30], "no room: 30 tokens are given, and this model was trained on at most 24"),
         (["infill", "RUN", "a___a", "--min", "30"], "2 tokens are given, each gap takes 30 or more, and this model"),
         (["complete", "RUN"], "what text?"),
-        (["sample", "RUN", "--through", "1,1"], "is no maze: it was trained on text, and --through is for mazes"),
+        (["sample", "RUN", "--through", "1,1"], "--through is for runs on maze, and"),
         (["sample", "RUN", "--sampler", "low_confidence"], "is a FlexMDM: take spaced, adaptive or tau"),
         (["infill", "RUN", "a___", "--sampler", "low_confidence"], "low_confidence is for MDM only, and"),
         (["eval", "RUN", "--sampler", "low_confidence"], "low_confidence is for MDM only, and"),

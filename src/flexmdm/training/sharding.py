@@ -26,8 +26,8 @@ def is_sharded(model: nn.Module) -> bool:
     return any(isinstance(p, DTensor) for p in model.parameters())
 
 
-def lose_patience(seconds: float) -> None:
-    """From now on processes wait so long for each other before they take one for lost."""
+def set_timeout(seconds: float) -> None:
+    """Set how long processes wait for each other, from now on, before they take one for lost."""
     from torch.distributed import distributed_c10d
 
     if dist.is_initialized():
