@@ -54,7 +54,7 @@ def sample(
         extra, run = [run, *extra], None
     if extra and not through:
         raise ValueError(f"what is {extra[0]!r}? Cells come behind --through, as row,column")
-    own = {name: value for name, value in (("through", through), ("output", output)) if value}
+    own: dict[str, Any] = {name: value for name, value in (("through", through), ("output", output)) if value}
     _check_options(own, run, pretrained)
     own |= {"through": _cells([*(through or []), *extra])} if through else {}
     shared.check_writable(json, output)
