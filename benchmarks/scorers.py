@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from flexmdm.data.records import records
+from flexmdm.data.formats import read_jsonl
 from flexmdm.sweeps.humaneval import score_with_bar
 from flexmdm.tasks.code.problems import SPLITS, Problem, Sample, read_problems, read_samples
 from flexmdm.tasks.math.answers import extract_answer
@@ -47,7 +47,7 @@ def _row(split: str, what: str, problems: dict[str, Problem], samples: list[Samp
 
 def gold(folder: Path, split: str) -> dict[str, Any]:
     """Count the official answers that both rules extract as they are written behind the last ####."""
-    answers = [record["answer"] for _, record in records(file_of(folder, split), ["question", "answer"])]
+    answers = [record["answer"] for _, record in read_jsonl(file_of(folder, split), ["question", "answer"])]
     written = [answer.rpartition("####")[2].strip().replace(",", "") for answer in answers]
     exact = sum(
         extract_answer(answer) == extract_answer(answer, strict=True) == number

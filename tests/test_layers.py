@@ -34,7 +34,6 @@ VIOLATIONS = {
 }
 CYCLES = [
     "backbones.bases backbones.retrofit",
-    "data.making data.prepared",
     "sweeps.text tasks.text.report",
 ]
 

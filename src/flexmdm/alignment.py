@@ -17,15 +17,19 @@ from flexmdm.precision import float64_device
 from flexmdm.sequences import Ragged
 
 _NEVER = float("-inf")
+_LARGEST_SUM = 1000  # positions up to which ways are counted in float64; beyond, in logarithms
+_RESCALED = 16  # rows between two divisions: they grow by less than a factor of the positions each
+_TINY, _SMALLEST_LOG = 1e-300, -1e300
 _DOES_NOT_EMBED = "a canvas does not embed in its clean sequence: was it made from this x1 and this template?"
 
 
 def embeddings(match: Tensor, closed: Tensor, entries: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
     """Count the embeddings of P canvases in P sequences, and the share of them that puts entry i at position j.
 
-    With A_i[j] the number of ways to place entries 0..i with entry i at j (and B_i[j] likewise from the right),
-    A_i[j] = match_ij * sum_{j' < j} A_{i-1}[j'], or match_ij * A_{i-1}[j-1] if gap i is closed; logarithms throughout,
-    so that sequences of thousands of tokens neither overflow nor underflow.
+    With A_i[j] the number of ways to place entries 0..i with entry i at j,
+    A_i[j] = match_ij * sum_{j' < j} A_{i-1}[j'], or match_ij * A_{i-1}[j-1] if gap i is closed. The ways to place
+    entries i..n-1 are the same numbers for the canvas and the sequence read backwards, and share_i[j] is proportional
+    to the product of the two.
 
     Args:
         match: ``[P, n, m]`` bool, whether entry i may be at position j.
@@ -44,42 +48,67 @@ def embeddings(match: Tensor, closed: Tensor, entries: Tensor, positions: Tensor
     """
     count, n, m = match.shape
     device = match.device
-    column = torch.arange(m, device=device)
-    match = match & (column < positions[:, None])[:, None]
-    allowed = torch.where(match, 0.0, _NEVER).double()  # [P, n, m]
-    closed = closed[:, :, None]
+    entry, position, gap, row = (torch.arange(size, device=device) for size in (n, m, n + 1, count))
+    empty = torch.where(closed[:, 0] & (positions > 0), _NEVER, 0.0).double()  # of a canvas without entries
+    if not n or not m:
+        return torch.where(entries == 0, empty, _NEVER), match.double()
+    match = match & (position < positions[:, None])[:, None]
 
-    forward = torch.empty(n, count, m, dtype=torch.float64, device=device)
-    reach = first = torch.where(closed[:, 0] & (column > 0), _NEVER, 0.0).double()  # ways to arrive at j with entry 0
-    for i in range(n):
-        forward[i] = reach + allowed[:, i]
-        reach = torch.where(closed[:, i + 1], _right(forward[i]), _right(forward[i].logcumsumexp(1)))
+    backwards = (entries[:, None] - 1 - entry) % n, (positions[:, None] - 1 - position) % m  # their own inverse
 
-    backward = torch.empty_like(forward)
-    last = entries - 1
-    ahead = forward.new_full((count, m), _NEVER)
-    for i in reversed(range(n)):
-        # An entry that is the last one must be followed by the end: at once if the gap behind it is closed.
-        adjacent = column == positions[:, None] - 1
-        ending = torch.where(closed[:, i + 1] & ~adjacent, _NEVER, 0.0).double()
-        leave = torch.where(closed[:, i + 1], _left(ahead), _left(ahead.flip(1).logcumsumexp(1).flip(1)))
-        backward[i] = torch.where((last == i)[:, None], ending, leave)
-        ahead = backward[i] + allowed[:, i]
+    def reverse(table: Tensor) -> Tensor:
+        by_entry = table.gather(1, backwards[0][:, :, None].expand(-1, -1, m))
+        return by_entry.gather(2, backwards[1][:, None].expand(-1, n, -1))
 
-    empty = torch.where(closed[:, 0, 0] & (positions > 0), _NEVER, 0.0).double()
-    log_count = torch.logsumexp(ahead + first, dim=1) if m else torch.full_like(empty, _NEVER)
-    log_count = torch.where(entries == 0, empty, log_count)
-    log_share = (forward + backward).transpose(0, 1) - log_count[:, None, None]
-    real = (torch.arange(n, device=device) < entries[:, None])[:, :, None] & (log_count > _NEVER)[:, None, None]
-    return log_count, torch.where(real, log_share, _NEVER).exp()
+    reversed_gaps = closed.gather(1, (entries[:, None] - gap) % (n + 1))
+    ways, log_scale = _ways(torch.cat([match, reverse(match)]), torch.cat([closed, reversed_gaps]))
+    product = ways[:count] + reverse(ways[count:]) if m > _LARGEST_SUM else ways[:count] * reverse(ways[count:])
+    if m > _LARGEST_SUM:
+        product = (product - product.amax(2, keepdim=True).clamp(min=_SMALLEST_LOG)).exp()
+    mass = product.sum(2, keepdim=True)
+    real = (entry < entries[:, None])[:, :, None] & (mass > 0)
+    share = torch.where(real, product / mass.clamp(min=_TINY), 0.0)
 
-
-def _right(x: Tensor) -> Tensor:
-    return torch.nn.functional.pad(x, (1, 0), value=_NEVER)[:, :-1]
+    last = (entries - 1).clamp(min=0)
+    final = ways[row, last]  # [P, m]
+    follows = closed.gather(1, entries[:, None]) & (
+        position != positions[:, None] - 1
+    )  # what a closed last gap forbids
+    if m > _LARGEST_SUM:
+        log_count = final.masked_fill(follows, _NEVER).logsumexp(1)
+    else:
+        log_count = final.masked_fill(follows, 0.0).sum(1).log() + log_scale[row, last]
+    return torch.where(entries == 0, empty, log_count), share
 
 
-def _left(x: Tensor) -> Tensor:
-    return torch.nn.functional.pad(x, (0, 1), value=_NEVER)[:, 1:]
+def _ways(match: Tensor, closed: Tensor) -> tuple[Tensor, Tensor]:
+    """Return A ``[P, n, m]`` and the logarithms ``[P, n]`` of what each of its rows was divided by.
+
+    Rows are divided by their largest number now and then, so that counts of sequences of up to a thousand tokens
+    neither overflow nor underflow. Longer ones are counted in logarithms, which is slower; A is then log A.
+    """
+    in_logs = match.shape[2] > _LARGEST_SUM
+    some_closed = bool(closed.any())
+    allowed = match.transpose(0, 1).double().contiguous()  # [n, P, m]
+    closed = closed.T[:, :, None]
+    if in_logs:
+        allowed.log_()
+    rows, log_scale = torch.empty_like(allowed), allowed.new_zeros(allowed.shape[:2])
+    nothing, anything = (_NEVER, 0.0) if in_logs else (0.0, 1.0)
+    reach = torch.full_like(allowed[0], anything)
+    if some_closed:
+        reach[:, 1:].masked_fill_(closed[0], nothing)
+    for i in range(len(rows)):
+        row = torch.add(reach, allowed[i], out=rows[i]) if in_logs else torch.mul(reach, allowed[i], out=rows[i])
+        if not in_logs and i % _RESCALED == _RESCALED - 1:
+            largest = row.amax(1).clamp(min=_TINY)
+            row /= largest[:, None]
+            log_scale[i] = largest.log()
+        until = row[:, :-1].logcumsumexp(1) if in_logs else row[:, :-1].cumsum(1)
+        reach = torch.nn.functional.pad(until, (1, 0), value=nothing)
+        if some_closed:
+            reach = torch.where(closed[i + 1], torch.nn.functional.pad(row[:, :-1], (1, 0), value=nothing), reach)
+    return rows.transpose(0, 1), log_scale.cumsum(0).T
 
 
 @dataclass(frozen=True, eq=False)

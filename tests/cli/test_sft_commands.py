@@ -125,6 +125,6 @@ def test_answers_are_learned_by_the_weights_that_come_with_the_package_by_a_reci
 
 
 def test_a_base_that_is_not_there_is_said_before_any_data_is_read(sums, command, monkeypatch):
-    monkeypatch.setattr("flexmdm.data.making.Maker", None)  # not to be called
+    monkeypatch.setattr("flexmdm.data.encoding.Encoder", None)  # not to be called
     out, err, code = command("train", sums, "--task", "sft", "--from", "runs/nowhere.not", "--out", "runs/never")
     assert code == 2 and "there is no pretrained model 'runs/nowhere.not'" in err, err

@@ -11,12 +11,13 @@ import time
 import pytest
 import torch
 from rich.console import Console
-from rich.progress import Progress
 
-from flexmdm.data import making, prepared
-from flexmdm.data.prepared import Preparation, histogram, prepare
+from flexmdm.data import encoding, prepared
+from flexmdm.data.encoding import Preparation
+from flexmdm.data.prepared import histogram, prepare
 from flexmdm.data.reading import Source
 from flexmdm.data.tokenizers import TextTokenizer
+from flexmdm.progress import ProgressBar
 
 WORDS = [f"word{i}" for i in range(200)]
 
@@ -139,7 +140,8 @@ def test_everything_is_counted_and_said(tmp_path, run):
         f"the first bad line: {file}, line 63: no field 'text', only 'no'",
     ):
         assert line in run.said
-    assert result.lengths_histogram() in run.said and "█" in run.said
+    lengths = torch.cat([result.train.lengths, result.validation.lengths])
+    assert f"tokens per sequence\n{histogram(lengths)}\n" in run.said and "█" in run.said
 
 
 def test_what_a_published_tokenizer_does_not_know_is_counted_and_named(data, tmp_path, run):
@@ -169,7 +171,7 @@ def test_what_was_guessed_about_the_data_is_said(tmp_path, run):
 def test_without_a_terminal_every_long_phase_begins_with_a_line(data, run, monkeypatch):
     run(data, tokenizer="bpe")
     assert "..." not in run.said  # it is over at once
-    monkeypatch.setattr(making, "_LONG", 100)
+    monkeypatch.setattr(encoding, "_LONG", 100)
     run(data, tokenizer="bpe", seed=1)
     phases = ["making the tokenizer (0 MB) ...", "learning the vocabulary (0 MB) ...", "tokenizing (0 MB) ..."]
     assert run.said.splitlines()[:3] == phases
@@ -189,22 +191,22 @@ def test_bpe_learns_from_a_sample_of_the_whole_file(tmp_path, monkeypatch):
     file = tmp_path / "a.txt"
     file.write_text("\n".join(f"the {i}th line" for i in range(200_000)))  # more than one read of a megabyte
     seen = []
-    monkeypatch.setattr(making, "_SAMPLE", 40_000)
+    monkeypatch.setattr(encoding, "_SAMPLE", 40_000)
     monkeypatch.setattr(TextTokenizer, "train", lambda kind, texts, *_: seen.extend(texts))
-    making.choose_tokenizer(Preparation(Source((str(file),)), "bpe"), Progress(disable=True))
+    encoding.choose_tokenizer(Preparation(Source((str(file),)), "bpe"), ProgressBar(""))
     assert 5_000 < sum(map(len, seen)) <= 41_000
     assert int(seen[-1].split()[1].removesuffix("th")) > 100_000
 
 
 def test_a_bar_follows_the_bytes_that_were_read(data, tmp_path):
-    bar = Progress(disable=True)
+    bar = ProgressBar("")
     preparation = Preparation(Source((str(data),)), "bpe")
-    tokenizer = making.choose_tokenizer(preparation, bar)
-    assert [(task.description, task.total) for task in bar.tasks] == [("learning the vocabulary", None)]
-    with making.Maker(preparation, tokenizer, tmp_path) as maker:
-        maker.make(bar)
-    size = data.stat().st_size
-    assert [(task.description, task.completed, task.total) for task in bar.tasks] == [("tokenizing", size, size)]
+    tokenizer = encoding.choose_tokenizer(preparation, bar)
+    assert [(task.description, task.total) for task in bar.progress.tasks] == [("learning the vocabulary", None)]
+    with encoding.Encoder(preparation, tokenizer, tmp_path) as encoder:
+        encoder.encode_all(bar)
+    (task,), size = bar.progress.tasks, data.stat().st_size
+    assert (task.description, task.completed, task.total) == ("tokenizing", size, size)
 
 
 def test_lengths_are_drawn_in_about_ten_rows():
@@ -219,7 +221,7 @@ def test_lengths_are_drawn_in_about_ten_rows():
 def test_the_second_time_the_input_is_not_read(data, run, monkeypatch):
     first = run(data)
     said = run.said
-    monkeypatch.setattr(making, "numbered", None)
+    monkeypatch.setattr(encoding, "numbered", None)
     began = time.monotonic()
     second = run(data)
     assert time.monotonic() - began < 0.5

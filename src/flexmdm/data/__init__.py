@@ -1,12 +1,13 @@
 """A user's own texts as training data: reading, tokenizing, splitting, and keeping the result on disk."""
 
+from flexmdm.data.encoding import Preparation
 from flexmdm.data.functions import CodeSource
 from flexmdm.data.pairs import Pair, PairSource
-from flexmdm.data.prepared import Preparation, Prepared, prepare
-from flexmdm.data.reading import ReadReport, Source, documents, fingerprint
-from flexmdm.data.splitting import Delimiter, chunk, split_paragraphs
+from flexmdm.data.prepared import Prepared, prepare
+from flexmdm.data.reading import Source
+from flexmdm.data.splitting import Delimiter, chunk
 from flexmdm.data.stores import BalancedStore, TokenStore
-from flexmdm.data.tokenizers import TextTokenizer, suggest
+from flexmdm.data.tokenizers import TextTokenizer
 
 __all__ = [
     "BalancedStore",
@@ -16,14 +17,9 @@ __all__ = [
     "PairSource",
     "Preparation",
     "Prepared",
-    "ReadReport",
     "Source",
     "TextTokenizer",
     "TokenStore",
     "chunk",
-    "documents",
-    "fingerprint",
     "prepare",
-    "split_paragraphs",
-    "suggest",
 ]

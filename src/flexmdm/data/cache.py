@@ -14,7 +14,7 @@ _UNFINISHED = "unfinished"
 
 
 def default_cache() -> Path:
-    """$FLEXMDM_CACHE, or ``flexmdm`` in the user's cache folder."""
+    """Return $FLEXMDM_CACHE, or ``flexmdm`` in the user's cache folder."""
     chosen = os.environ.get("FLEXMDM_CACHE")
     general = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(chosen).expanduser() if chosen else general / "flexmdm"
@@ -22,7 +22,7 @@ def default_cache() -> Path:
 
 @contextmanager
 def unfinished(cache: Path) -> Generator[Path]:
-    """A new folder for work that may be interrupted; those of processes that are gone are removed."""
+    """Make a new folder for work that may be interrupted, and remove those of processes that are gone."""
     host = platform.node()
     draft = cache / f"{_UNFINISHED}-{host}-{os.getpid()}-{uuid.uuid4().hex}"
     try:
@@ -33,8 +33,8 @@ def unfinished(cache: Path) -> Generator[Path]:
             "set FLEXMDM_CACHE to a folder you can write to"
         ) from error
     for left in cache.glob(f"{_UNFINISHED}-*"):
-        whose, process, _ = left.name.removeprefix(f"{_UNFINISHED}-").rsplit("-", 2)
-        if whose == host and not _is_alive(int(process)):
+        owner, process, _ = left.name.removeprefix(f"{_UNFINISHED}-").rsplit("-", 2)
+        if owner == host and not _is_alive(int(process)):
             shutil.rmtree(left, ignore_errors=True)
     try:
         yield draft
@@ -52,8 +52,8 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def publish(draft: Path, folder: Path, is_whole: Callable[[Path], bool]) -> None:
-    """Put finished work in its place, unless another process was first; what is there but not whole makes room."""
+def publish(draft: Path, folder: Path, is_whole: Callable[[Path], object]) -> None:
+    """Move finished work to its folder, unless another process was first; what is there but not whole is replaced."""
     if folder.is_symlink():
         folder.unlink()
     elif folder.exists() and not is_whole(folder):

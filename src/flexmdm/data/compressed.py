@@ -1,4 +1,4 @@
-"""Compressed files, read as if they were not: .gz, and .zst by the package zstandard (Python 3.14 has its own)."""
+"""Files that may be compressed: .gz, and .zst by the package zstandard (Python 3.14 has its own)."""
 
 from __future__ import annotations
 
@@ -11,62 +11,71 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-_KINDS = {".gz": "gzip", ".zst": "zstd"}
-ENDINGS = tuple(_KINDS)
+_FORMATS = {".gz": "gzip", ".zst": "zstd"}
+ENDINGS = tuple(_FORMATS)
 _BUFFER, _INPUT = 1 << 20, 1 << 14  # bytes of a buffer, and of what zstd gets at a time, which may become much more
 _WINDOW = 31  # two to this power is the most that zstd --long looks back
 
 
-def without_ending(name: str) -> str:
-    """The name of a file as if it were not compressed, in small letters.
+def is_compressed(path: Path) -> bool:
+    """Return whether the ending of a file says that it is compressed."""
+    return path.suffix.lower() in ENDINGS
 
-    >>> without_ending("Data.jsonl.GZ"), without_ending("data.csv")
-    ('data.jsonl', 'data.csv')
+
+def inner_ending(path: Path) -> str:
+    """Return the ending that a file has when it is not compressed, in small letters.
+
+    >>> inner_ending(Path("Data.JSONL.GZ")), inner_ending(Path("data.csv"))
+    ('.jsonl', '.csv')
     """
-    name = name.lower()
-    return name.removesuffix(_ending(name))
-
-
-def is_compressed(name: str) -> bool:
-    """Whether a file of this name is."""
-    return bool(_ending(name))
-
-
-def _ending(name: str) -> str:
-    return next((ending for ending in ENDINGS if name.lower().endswith(ending)), "")
+    return (path.with_suffix("") if is_compressed(path) else path).suffix.lower()
 
 
 @contextmanager
-def unpacked(file: Path, raw: BinaryIO) -> Generator[BinaryIO]:
-    """The content of an open file, decompressed if its name says so; an error if it is damaged."""
-    ending = _ending(file.name)
-    if not ending:
-        yield raw
-        return
-    inner = gzip.GzipFile(fileobj=raw) if ending == ".gz" else _Zstd(raw, *_zstd(file))
-    try:
-        yield cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, inner), _BUFFER))
-    except (EOFError, gzip.BadGzipFile, zlib.error, _Damaged) as error:
-        raise ValueError(
-            f"{file} is no whole {_KINDS[ending]} file ({error}): it was cut off or damaged; make or fetch it again"
-        ) from error
-
-
-class _Damaged(Exception):
-    """What was read is no zstd."""
-
-
-class _Zstd(io.RawIOBase):
-    """The bytes in a file of zstd frames.
+def open_decompressed(path: Path, on_read: Callable[[int], object] = lambda count: None) -> Generator[BinaryIO]:
+    """Open a file to read its content, decompressed; one that is cut off or damaged is an error.
 
     Args:
-        raw: the file.
-        new: makes a decompressor of one frame, with ``decompress``, ``eof`` and ``unused_data``.
-        problem: what that raises.
+        path: the file.
+        on_read: called with how many more bytes of the file have been read.
+    """
+    ending = path.suffix.lower()
+    with io.BufferedReader(_CountedFile(path, on_read), _BUFFER) as file:
+        if not is_compressed(path):
+            yield cast(BinaryIO, file)
+            return
+        raw = gzip.GzipFile(fileobj=file) if ending == ".gz" else _ZstdFile(cast(BinaryIO, file), *_zstd(path))
+        try:
+            yield cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, raw), _BUFFER))
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(
+                f"{path} is no whole {_FORMATS[ending]} file ({error}): it was cut off or damaged; "
+                "make or fetch it again"
+            ) from error
+
+
+class _CountedFile(io.FileIO):
+    def __init__(self, path: Path, on_read: Callable[[int], object]) -> None:
+        super().__init__(path)
+        self.on_read = on_read
+
+    def readinto(self, buffer: Any, /) -> int:
+        count = super().readinto(buffer) or 0
+        self.on_read(count)
+        return count
+
+
+class _ZstdFile(io.RawIOBase):
+    """The content of a file of zstd frames.
+
+    Args:
+        file: the compressed file.
+        decompressor: makes a decompressor of one frame, with ``decompress``, ``eof`` and ``unused_data``.
+        problem: the exception that it raises.
     """
 
-    def __init__(self, raw: BinaryIO, new: Callable[[], Any], problem: type[Exception]) -> None:
-        self.raw, self.new, self.problem = raw, new, problem
+    def __init__(self, file: BinaryIO, decompressor: Callable[[], Any], problem: type[Exception]) -> None:
+        self.file, self.decompressor, self.problem = file, decompressor, problem
         self.frame: Any = None
         self.packed, self.ready = b"", memoryview(b"")
 
@@ -75,41 +84,36 @@ class _Zstd(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         while not self.ready:
-            self.packed = self.packed or self.raw.read(_INPUT)
-            if self.packed:
-                self._go_on()
-            elif self.frame is not None:
-                raise EOFError("it ends in the middle of a frame")
-            else:
+            self.packed = self.packed or self.file.read(_INPUT)
+            if not self.packed:
+                if self.frame is not None:
+                    raise EOFError("it ends in the middle of a frame")
                 return 0
-        given, self.ready = self.ready[: len(buffer)], self.ready[len(buffer) :]
-        buffer[: len(given)] = given
-        return len(given)
-
-    def _go_on(self) -> None:
-        """Decompress what was read, up to the end of the frame."""
-        self.frame = self.frame or self.new()
-        try:
-            self.ready = memoryview(self.frame.decompress(self.packed))
-        except self.problem as error:
-            raise _Damaged(error) from error
-        self.packed = b""
-        if self.frame.eof:
-            self.packed, self.frame = self.frame.unused_data, None
+            self.frame = self.frame or self.decompressor()
+            try:
+                self.ready = memoryview(self.frame.decompress(self.packed))
+            except self.problem as error:
+                raise EOFError(error) from error
+            self.packed = b""
+            if self.frame.eof:
+                self.packed, self.frame = self.frame.unused_data, None
+        part, self.ready = self.ready[: len(buffer)], self.ready[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
 
 
-def _zstd(file: Path) -> tuple[Callable[[], Any], type[Exception]]:
-    """What makes a decompressor, and the error that it raises."""
+def _zstd(path: Path) -> tuple[Callable[[], Any], type[Exception]]:
+    """Return what makes a decompressor, and the exception that it raises."""
     try:
-        ours = import_module("compression.zstd")
-        options = {ours.DecompressionParameter.window_log_max: _WINDOW}
-        return lambda: ours.ZstdDecompressor(options=options), ours.ZstdError
+        module = import_module("compression.zstd")
+        options = {module.DecompressionParameter.window_log_max: _WINDOW}
+        return lambda: module.ZstdDecompressor(options=options), module.ZstdError
     except ModuleNotFoundError:  # before Python 3.14
         pass
     try:
         package = import_module("zstandard")
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"{file} is compressed by zstd, which takes a package to read: pip install zstandard"
+            f"{path} is compressed by zstd, which takes a package to read: pip install zstandard"
         ) from error
     return lambda: package.ZstdDecompressor(max_window_size=1 << _WINDOW).decompressobj(), package.ZstdError

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ast
-import io
 import os
 import re
 import sysconfig
-import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flexmdm.data.reading import ReadReport, RecordFile, Records, TextFile
+from flexmdm.data.formats import NotPython, check_text
+from flexmdm.data.reading import FieldSource
 
 STANDARD_LIBRARY = "stdlib"
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
@@ -23,8 +22,8 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
-class CodeSource(Records):
-    """Which functions to read; a file, or a row, is one record, so that its functions are held out together.
+class CodeSource(FieldSource):
+    """Functions to read; a file, or a row, is one record, so that its functions are held out together.
 
     Args:
         paths: source files (.py), files with source code in a field (.jsonl, .csv, .parquet; each also as .gz or .zst),
@@ -36,56 +35,25 @@ class CodeSource(Records):
         min_lines: of a function.
     """
 
-    field: str | None = None
     skip_bad: bool = False
     min_lines: int = 3
     endings: ClassVar[tuple[str, ...]] = (".py", ".jsonl", ".csv", ".parquet")
     unit: ClassVar[str] = "program"
-    nothing: ClassVar[str] = "it has no function that is long enough"
+    if_empty: ClassVar[str] = "it has no function that is long enough"
+    default_field: ClassVar[str] = "code"
 
-    def opened(self, name: str, report: ReadReport) -> RecordFile:
-        return _CodeFile(name, self, report)
+    def parts(self, cells: Sequence[Any]) -> list[str]:
+        return functions_of(check_text(cells[0]), self.min_lines)
 
-    def parts(self, record: list[str]) -> list[str]:
-        return record
+    def resolve(self, path: str) -> Path:
+        return Path(sysconfig.get_paths()["stdlib"]) if path == STANDARD_LIBRARY else super().resolve(path)
 
-    def place(self, path: str) -> Path:
-        return Path(sysconfig.get_paths()["stdlib"]) if path == STANDARD_LIBRARY else super().place(path)
-
-    def inside(self, folder: Path) -> list[Path]:
-        return _modules(folder) if folder == self.place(STANDARD_LIBRARY) else super().inside(folder)
-
-
-class _CodeFile(TextFile):
-    """Each record is a list of the functions of a program."""
-
-    default_field = "code"
-
-    def of_cells(self, cells: Sequence[Any], where: str) -> Iterator[list[str]]:
-        for text in super().of_cells(cells, where):
-            yield from self._functions(text, f"{where}: ")
-
-    def of_bytes(self, content: bytes) -> Iterator[list[str]]:
-        try:
-            encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-            text = content.decode(encoding)
-        except (SyntaxError, UnicodeDecodeError) as error:
-            self.skip(f"it cannot be decoded ({error})")
-            return
-        yield from self._functions(text, "")
-
-    def _functions(self, text: str, where: str) -> Iterator[list[str]]:
-        try:
-            functions = functions_of(text, self.source.min_lines)
-        except ValueError as error:
-            self.skip(f"{where}{error}")
-            return
-        if functions:
-            yield functions
+    def files_in(self, folder: Path) -> list[Path]:
+        return _modules(folder) if folder == self.resolve(STANDARD_LIBRARY) else super().files_in(folder)
 
 
 def functions_of(source: str, min_lines: int = 3) -> list[str]:
-    r"""The functions and methods of a program, with decorators, dedented; those inside others belong to them.
+    r"""Return the functions and methods of a program, with decorators, dedented; those inside others belong to them.
 
     >>> functions_of("class A:\n    @property\n    def one(self):\n        return 1\n\nx = 2\n")
     ['@property\ndef one(self):\n    return 1\n']
@@ -102,7 +70,7 @@ def functions_of(source: str, min_lines: int = 3) -> list[str]:
 
 
 def lines_of(text: str) -> list[str]:
-    r"""The lines of a text with their line breaks; no other character than the line feed ends a line.
+    r"""Return the lines of a text with their line breaks; no other character than the line feed ends a line.
 
     >>> lines_of("a\n\n  b\x0c")
     ['a\n', '\n', '  b\x0c']
@@ -118,11 +86,11 @@ def _parsed(source: str) -> ast.Module:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
         reason = error.msg if isinstance(error, SyntaxError) else str(error) or type(error).__name__
-        raise ValueError(f"it is no Python ({where}{reason})") from error
+        raise NotPython(f"it is no Python ({where}{reason})") from error
 
 
 def _outermost(tree: ast.Module) -> Iterator[_Function]:
-    """Functions that are in no other function, in order."""
+    """Yield the functions that are in no other function, in order."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -133,19 +101,19 @@ def _outermost(tree: ast.Module) -> Iterator[_Function]:
 
 
 def _dedented(lines: Sequence[str]) -> str | None:
-    """Without the margin of the first line; ``None`` if that is no Python any more."""
+    """Return lines without the margin of the first; ``None`` if that is no Python any more."""
     margin = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
     text = "\n".join("" if line.isspace() else line.removeprefix(margin) for line in lines) + "\n"
     if not all(line.startswith(margin) or not line.strip() for line in lines):  # inside a string, mostly
         try:
             _parsed(text)
-        except ValueError:
+        except NotPython:
             return None
     return text
 
 
 def _modules(folder: Path) -> list[Path]:
-    """The modules of the standard library: no tests, and nothing that was installed."""
+    """Return the modules of the standard library: no tests, and nothing that was installed."""
     found = []
     for where, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name not in _LEFT_OUT]

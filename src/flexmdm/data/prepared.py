@@ -8,77 +8,21 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from flexmdm.data.cache import default_cache, publish, unfinished
-from flexmdm.data.making import TRAIN, VALIDATION, Maker, choose_tokenizer
-from flexmdm.data.reading import Records, address, fingerprint
+from flexmdm.data.encoding import TRAIN, VALIDATION, Preparation, choose_tokenizer
+from flexmdm.data.reading import address, fingerprint
 from flexmdm.data.stores import TokenStore, token_dtype
 from flexmdm.data.tokenizers import TextTokenizer
+from flexmdm.progress import ProgressBar
 
 _FORMAT = 1  # of the cache; a new one makes all data anew
 _ABOUT = "prepared.json"
 _BARS = " ▏▎▍▌▋▊▉█"
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """How texts become sequences.
-
-    Args:
-        source: what to read.
-        tokenizer: ``characters``, ``bytes``, ``bpe``, a folder, file or name of a Hugging Face tokenizer, or ``auto``.
-        vocab_size: of bpe.
-        max_length: the most tokens of a sequence.
-        long: what becomes of longer documents.
-        held_out: the share of documents to validate on.
-        held_out_source: validate on these documents instead.
-        seed: of which documents are held out.
-    """
-
-    source: Records
-    tokenizer: str = "auto"
-    vocab_size: int | None = None
-    max_length: int = 256
-    long: Literal["split", "drop"] = "split"
-    held_out: float = 0.05
-    held_out_source: Records | None = None
-    seed: int = 0
-
-    noun: ClassVar[str] = "document"  # what is counted
-    record: ClassVar[str] = "document"  # what is held out as a whole
-
-    def __post_init__(self) -> None:
-        if self.max_length < 1:
-            raise ValueError(f"the longest sequence has at least 1 token, got max_length {self.max_length}")
-        if self.long not in ("split", "drop"):
-            raise ValueError(f"long documents are split or dropped: long is split or drop, got {self.long!r}")
-        if not 0 < self.held_out < 1:
-            raise ValueError(f"the held-out share lies between 0 and 1, such as 0.05; got {self.held_out}")
-        if self.vocab_size is not None and self.tokenizer not in ("auto", "bpe"):
-            raise ValueError(f"only bpe has a vocabulary size to choose; leave it out for {self.tokenizer}")
-
-    @property
-    def sources(self) -> list[Records]:
-        return [self.source] if self.held_out_source is None else [self.source, self.held_out_source]
-
-    @property
-    def contents(self) -> str:
-        """What the texts are, in an error."""
-        return "the data"
-
-    def texts(self, record: Any) -> list[str]:
-        """The texts of a record, which a tokenizer learns from or has to know."""
-        return [record]
-
-    def maker(self, tokenizer: TextTokenizer, folder: Path) -> Maker:
-        """What turns the records into sequences."""
-        return Maker(self, tokenizer, folder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,10 +47,6 @@ class Prepared:
     folder: Path
     notes: tuple[str, ...] = ()
 
-    def lengths_histogram(self, rows: int = 10, width: int = 40) -> str:
-        """A small picture of how many sequences have how many tokens."""
-        return histogram(torch.cat([self.train.lengths, self.validation.lengths]), rows, width)
-
 
 def prepare(
     preparation: Preparation,
@@ -129,7 +69,7 @@ def prepare(
         folder = cache / _key(preparation, tokenizer)
     except FileNotFoundError as error:
         prepared = _recalled(preparation, tokenizer, cache, error)
-        _say(console, f"{error}; going by what was prepared from it earlier")
+        _print(console, f"{error}; going by what was prepared from it earlier")
         return prepared
     if folder.exists():
         prepared = _open(folder)
@@ -138,12 +78,12 @@ def prepare(
             if asked_for:
                 _print_counts(preparation, prepared, console)
             return prepared
-        _say(console, f"the prepared data in {folder} is damaged; making it anew")
+        _print(console, f"the prepared data in {folder} is damaged; making it anew")
     with unfinished(cache) as draft:
         _make(preparation, tokenizer, draft, console)
         if folder.name != _key(preparation, tokenizer):
             raise ValueError("the data changed while it was read; begin again when nothing writes to it any more")
-        publish(draft, folder, _is_whole)
+        publish(draft, folder, _open)
     prepared = _open(folder)
     if prepared is None:
         raise OSError(f"the prepared data in {folder} was damaged as soon as it was written; is the disk full?")
@@ -156,21 +96,21 @@ def prepare(
 
 
 def _key(preparation: Preparation, tokenizer: TextTokenizer | None, by_address: bool = False) -> str:
-    """The name of a folder of the cache: other files or settings, other name; by address, other settings alone."""
+    """Return the name of a folder of the cache, which depends on files and settings; by address, on settings alone."""
     settings = asdict(preparation)
     for name in ("source", "held_out_source"):
         settings[name] = settings[name] and (address if by_address else fingerprint)(getattr(preparation, name))
     if tokenizer is not None:
         settings["tokenizer"], settings["vocab_size"] = tokenizer.to_json(), None
-    elif (place := Path(preparation.tokenizer).expanduser()).exists():
-        inside = sorted(place.iterdir()) if place.is_dir() else [place]
+    elif (path := Path(preparation.tokenizer).expanduser()).exists():
+        inside = sorted(path.iterdir()) if path.is_dir() else [path]
         states = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in inside]
         settings["tokenizer"] = [preparation.tokenizer, states]
     return hashlib.sha256(json.dumps([_FORMAT, settings]).encode()).hexdigest()
 
 
 def _remember(preparation: Preparation, prepared: Prepared, cache: Path) -> None:
-    """A run that was trained on it will ask again with its tokenizer, perhaps when the files are gone."""
+    """Link to it for a run that was trained on it and asks with its tokenizer, perhaps when the files are gone."""
     for by_address in (False, True):
         link = cache / _key(preparation, prepared.tokenizer, by_address)
         if link != prepared.folder:
@@ -182,7 +122,7 @@ def _remember(preparation: Preparation, prepared: Prepared, cache: Path) -> None
 def _recalled(
     preparation: Preparation, tokenizer: TextTokenizer | None, cache: Path, gone: FileNotFoundError
 ) -> Prepared:
-    """What was prepared for a run from files that are gone."""
+    """Open what was prepared for a run from files that are gone."""
     if tokenizer is None:  # nobody has asked for it before
         raise gone
     prepared = _open(cache / _key(preparation, tokenizer, by_address=True))
@@ -195,7 +135,7 @@ def _recalled(
 
 
 def _open(folder: Path) -> Prepared | None:
-    """What is in a folder of the cache; ``None`` if a part of it is missing or does not have the size it had."""
+    """Open a folder of the cache; return ``None`` if a part of it is missing or does not have the size it had."""
     try:
         about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
         if any((folder / name).stat().st_size != size for name, size in about["files"].items()):
@@ -207,39 +147,27 @@ def _open(folder: Path) -> Prepared | None:
     return Prepared(tokenizer, train, validation, Counter(about["counts"]), folder, tuple(about.get("notes", ())))
 
 
-def _is_whole(folder: Path) -> bool:
-    return _open(folder) is not None
-
-
 def _make(preparation: Preparation, tokenizer: TextTokenizer | None, folder: Path, console: Console) -> None:
     """Fill a folder of the cache."""
-    columns = TextColumn("[bold]{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with bar:
+    with ProgressBar("preparing", console=console) as bar:
         tokenizer = tokenizer or choose_tokenizer(preparation, bar)
         tokenizer.save(folder)
-        with preparation.maker(tokenizer, folder) as maker:
-            maker.make(bar)
+        with preparation.encoder(tokenizer, folder) as encoder:
+            encoder.encode_all(bar)
     sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
-    about = {"counts": maker.counts, "notes": maker.notes, "files": sizes}
+    about = {"counts": encoder.counts, "notes": encoder.notes, "files": sizes}
     (folder / _ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
 
 
 # What a person sees ---------------------------------------------------------------------------------------------------
 
 
-def _say(console: Console, text: str) -> None:
+def _print(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_counts(preparation: Preparation, prepared: Prepared, console: Console) -> None:
     counts, noun, unit = prepared.counts, preparation.noun, preparation.source.unit
-    _say(
-        console,
-        f"{counts['documents']:,} {noun}s, {counts['characters']:,} characters: {counts['sequences']:,} sequences of "
-        f"{counts['tokens']:,} tokens ({prepared.tokenizer.kind}, {prepared.tokenizer.size:,} different ones)",
-    )
-    _say(console, f"{len(prepared.train):,} sequences to train on, {len(prepared.validation):,} held out")
     special = {
         "split": f"long {noun}s split",
         "dropped": f"long {noun}s dropped",
@@ -248,16 +176,20 @@ def _print_counts(preparation: Preparation, prepared: Prepared, console: Console
         "skipped": f"bad {unit}s skipped",
         "unknown": f"{noun}s with characters that the tokenizer does not know",
     }
-    for name, meaning in special.items():
-        if counts.get(name):
-            _say(console, f"{counts[name]:,} {meaning}")
-    for note in prepared.notes:
-        _say(console, note)
-    _say(console, "tokens per sequence\n" + prepared.lengths_histogram())
+    lines = [
+        f"{counts['documents']:,} {noun}s, {counts['characters']:,} characters: {counts['sequences']:,} sequences of "
+        f"{counts['tokens']:,} tokens ({prepared.tokenizer.kind}, {prepared.tokenizer.size:,} different ones)",
+        f"{len(prepared.train):,} sequences to train on, {len(prepared.validation):,} held out",
+        *(f"{counts[name]:,} {meaning}" for name, meaning in special.items() if counts.get(name)),
+        *prepared.notes,
+        "tokens per sequence",
+        histogram(torch.cat([prepared.train.lengths, prepared.validation.lengths])),
+    ]
+    _print(console, "\n".join(lines))
 
 
 def histogram(lengths: Tensor, rows: int = 10, width: int = 40) -> str:
-    """Counts of lengths ``[S]`` in at most ``rows`` classes of the same size, as bars of text.
+    """Draw counts of lengths ``[S]`` in at most ``rows`` classes of the same size, as bars of text.
 
     >>> print(histogram(torch.tensor([1, 1, 1, 1, 2, 2, 4]), width=4))
     1  ████ 4

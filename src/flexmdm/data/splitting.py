@@ -19,7 +19,7 @@ class Delimiter(NamedTuple):
 
 
 def split_paragraphs(text: str) -> list[str]:
-    r"""The paragraphs of a text: what stands between blank lines, stripped.
+    r"""Return the paragraphs of a text: what stands between blank lines, stripped.
 
     >>> split_paragraphs("One.\nStill one.\n\n \nTwo.\n")
     ['One.\nStill one.', 'Two.']
@@ -33,7 +33,7 @@ def chunk(tokens: Sequence[int] | np.ndarray, max_length: int, preferences: Sequ
     Args:
         tokens: ``[n]`` token ids.
         max_length: at least 1.
-        preferences: the best kind of delimiter first; one is used where no better one lies strictly inside. Without
+        preferences: the best delimiter first; one is used where no better one lies strictly inside. Without
             any the cut is in the middle.
 
     Returns:
@@ -44,16 +44,16 @@ def chunk(tokens: Sequence[int] | np.ndarray, max_length: int, preferences: Sequ
     [[0, 2], [0, 1], [1, 0, 2], [1]]
     """
     tokens = np.asarray(tokens)
-    places: list[np.ndarray] = []  # where the delimiters of each kind are, found when first needed
+    cuts: list[np.ndarray] = []  # where each delimiter allows a cut, found when first needed
 
     def cut(start: int, end: int) -> int:
-        for rank, kind in enumerate(preferences):
-            if rank == len(places):
-                places.append(np.flatnonzero(kind.tokens[tokens]) + (kind.side == "after"))
-            right = int(np.searchsorted(places[rank], (start + end + 1) // 2))
-            near = [place for place in places[rank][max(right - 1, 0) : right + 1].tolist() if start < place < end]
+        for rank, delimiter in enumerate(preferences):
+            if rank == len(cuts):
+                cuts.append(np.flatnonzero(delimiter.tokens[tokens]) + (delimiter.side == "after"))
+            right = int(np.searchsorted(cuts[rank], (start + end + 1) // 2))
+            near = [index for index in cuts[rank][max(right - 1, 0) : right + 1].tolist() if start < index < end]
             if near:
-                return min(near, key=lambda place: abs(2 * place - start - end))  # the left one of two
+                return min(near, key=lambda index: abs(2 * index - start - end))  # the left one of two
         return (start + end) // 2
 
     pieces, waiting = [], [(0, len(tokens))] if len(tokens) else []

@@ -48,27 +48,27 @@ class TokenStore:
 
     @cached_property
     def lengths(self) -> Tensor:
-        """``[S]`` int64: tokens of each sequence."""
+        """Return ``[S]`` int64: tokens of each sequence."""
         return torch.from_numpy(np.diff(self._offsets))
 
     @cached_property
     def characters(self) -> Tensor:
-        """``[S]`` int64: characters of the text of each sequence."""
+        """Return ``[S]`` int64: characters of the text of each sequence."""
         return torch.from_numpy(self._characters.astype(np.int64))
 
     @cached_property
     def prompts(self) -> Tensor:
-        """``[S]`` int64: tokens of the prompt of each sequence."""
+        """Return ``[S]`` int64: tokens of the prompt of each sequence."""
         if self._prompts is None:
             return torch.zeros_like(self.lengths)
         return torch.from_numpy(self._prompts.astype(np.int64))
 
     def take(self, index: Tensor) -> Ragged:
-        """The sequences ``index`` ``[B]``."""
+        """Return the sequences ``index`` ``[B]``."""
         lengths = self.lengths[index]
         before = torch.from_numpy(self._offsets[:-1][index.numpy()]) - (lengths.cumsum(0) - lengths)
-        places = before.repeat_interleave(lengths) + torch.arange(int(lengths.sum()))  # [N]
-        return Ragged(torch.from_numpy(self._tokens[places.numpy()].astype(np.int64)), lengths)
+        positions = before.repeat_interleave(lengths) + torch.arange(int(lengths.sum()))  # [N]
+        return Ragged(torch.from_numpy(self._tokens[positions.numpy()].astype(np.int64)), lengths)
 
 
 class BalancedStore(TokenStore):
@@ -90,31 +90,20 @@ class BalancedStore(TokenStore):
         columns = [getattr(store, name)[torch.arange(size) % len(store)] for store in self._stores]
         return torch.stack(columns, 1).flatten()
 
-    @cached_property
-    def lengths(self) -> Tensor:
-        """``[S]`` int64: tokens of each sequence."""
-        return self._spread("lengths")
-
-    @cached_property
-    def characters(self) -> Tensor:
-        """``[S]`` int64: characters of the text of each sequence."""
-        return self._spread("characters")
-
-    @cached_property
-    def prompts(self) -> Tensor:
-        """``[S]`` int64: tokens of the prompt of each sequence."""
-        return self._spread("prompts")
+    lengths = cached_property(lambda self: self._spread("lengths"))
+    characters = cached_property(lambda self: self._spread("characters"))
+    prompts = cached_property(lambda self: self._spread("prompts"))
 
     def take(self, index: Tensor) -> Ragged:
-        """The sequences ``index`` ``[B]``."""
-        whose, row = index % len(self._stores), index // len(self._stores)
-        places = [(whose == number).nonzero().flatten() for number in range(len(self._stores))]
-        parts = [store.take(row[mine] % len(store)) for store, mine in zip(self._stores, places, strict=True)]
-        return Ragged.cat(parts)[torch.cat(places).argsort()]
+        """Return the sequences ``index`` ``[B]``."""
+        owner, row = index % len(self._stores), index // len(self._stores)
+        positions = [(owner == number).nonzero().flatten() for number in range(len(self._stores))]
+        parts = [store.take(row[own] % len(store)) for store, own in zip(self._stores, positions, strict=True)]
+        return Ragged.cat(parts)[torch.cat(positions).argsort()]
 
 
 class StoreWriter:
-    """Writes what `TokenStore.open` reads."""
+    """Write what `TokenStore.open` reads."""
 
     def __init__(self, folder: Path, name: str, dtype: np.dtype, prompts: bool = False) -> None:
         parts = ("tokens", *_DTYPES) if prompts else ("tokens", "offsets", "characters")
@@ -123,7 +112,7 @@ class StoreWriter:
         np.zeros(1, np.int64).tofile(self._files["offsets"])
 
     def append(self, sequences: list[np.ndarray], characters: list[int], prompts: list[int] | None = None) -> None:
-        """Some more sequences, how many characters of text each is, and with how many tokens of prompt it begins."""
+        """Append sequences, with how many characters of text each is and with how many tokens of prompt it begins."""
         if sequences:
             offsets = self.tokens + np.cumsum([len(sequence) for sequence in sequences], dtype=np.int64)
             np.concatenate(sequences).astype(self._dtype).tofile(self._files["tokens"])
@@ -139,7 +128,7 @@ class StoreWriter:
 
 
 def token_dtype(size: int) -> np.dtype:
-    """The smallest type that holds all ids of a vocabulary."""
+    """Return the smallest type that holds all ids of a vocabulary."""
     return np.dtype(np.uint16 if size <= 1 << 16 else np.uint32)
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from flexmdm.data.reading import SURROGATE
+from flexmdm.data.formats import SURROGATE
 from flexmdm.data.splitting import Delimiter
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class UnknownCharacters(ValueError):
 
 
 def _byte_letters() -> list[str]:
-    """How byte-level tokenizers write each byte: itself where printable, else a letter from U+0100 on."""
+    """Return how byte-level tokenizers write each byte: itself where printable, else a letter from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = iter(range(0x100, 0x200))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
@@ -76,20 +76,13 @@ class TextTokenizer:
     # Where they come from ---------------------------------------------------------------------------------------------
 
     @classmethod
-    def train(
-        cls,
-        kind: str,
-        texts: Iterable[str] = (),
-        vocab_size: int | None = None,
-        progress: Callable[[], object] | None = None,
-    ) -> TextTokenizer:
-        """A tokenizer made from texts.
+    def train(cls, kind: str, texts: Iterable[str] = (), vocab_size: int | None = None) -> TextTokenizer:
+        """Make a tokenizer from texts.
 
         Args:
             kind: ``characters`` (those of the texts), ``bytes`` (of UTF-8, without looking at the texts), or ``bpe``.
             texts: read once; for ``bpe`` without a size they are held in memory.
             vocab_size: of ``bpe``; by default what suits the amount of text, at most 8192.
-            progress: called now and then while the texts are read.
         """
         if kind not in KINDS:
             raise ValueError(f"the tokenizers that can be made are {', '.join(KINDS)}, not {kind!r}")
@@ -97,19 +90,18 @@ class TextTokenizer:
             raise ValueError(f"only bpe has a vocabulary size to choose; leave it out for {kind}")
         if kind == "bytes":
             return cls(_byte_level({letter: byte for byte, letter in enumerate(_LETTERS)}, words=False), kind)
-        watched = _watched(texts, progress)
-        return cls(_characters(watched) if kind == "characters" else _bpe(watched, vocab_size), kind)
+        return cls(_characters(texts) if kind == "characters" else _bpe(texts, vocab_size), kind)
 
     @classmethod
     def named(cls, name_or_path: str) -> TextTokenizer:
-        """A tokenizer of Hugging Face: a folder with tokenizer.json, such a file, or a name on the hub."""
-        place = Path(name_or_path).expanduser()
-        file = place / _FILE if place.is_dir() else place
+        """Return a tokenizer of Hugging Face: a folder with tokenizer.json, such a file, or a name on the hub."""
+        path = Path(name_or_path).expanduser()
+        file = path / _FILE if path.is_dir() else path
         if file.is_file():
             return cls.load(file)
         from transformers import AutoTokenizer
 
-        reachable = place.is_dir() or _hub_answers()
+        reachable = path.is_dir() or _hub_answers()
         try:
             tokenizer = AutoTokenizer.from_pretrained(name_or_path, local_files_only=not reachable)
         except Exception as error:  # of any kind: network, hub, file formats
@@ -136,7 +128,7 @@ class TextTokenizer:
 
     @classmethod
     def load(cls, folder: str | Path) -> TextTokenizer:
-        """What `save` wrote, or any folder with tokenizer.json (or that file itself)."""
+        """Read what `save` wrote, or any folder with tokenizer.json (or that file itself)."""
         from tokenizers import Tokenizer
 
         file = Path(folder) / _FILE if Path(folder).is_dir() else Path(folder)
@@ -154,22 +146,21 @@ class TextTokenizer:
         return cls(tokenizer, settings.get(_KIND, _PRETRAINED), _chat(settings))
 
     def to_json(self) -> str:
-        """All there is to know of it, as text."""
+        """Return all there is to know of it, as text."""
         return json.dumps({_KIND: self.kind, "tokenizer": self._tokenizer.to_str(), **self.chat})
 
     def same_tokens(self, other: TextTokenizer) -> bool:
-        """Whether every id means the same to both."""
-        mine, theirs = (t._tokenizer.get_vocab(with_added_tokens=True) for t in (self, other))
-        return mine == theirs
+        """Return whether every id means the same to both."""
+        return self._tokenizer.get_vocab(True) == other._tokenizer.get_vocab(True)  # added tokens too
 
     # Text to ids and back ---------------------------------------------------------------------------------------------
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text."""
+        """Return the ids of each text."""
         return [ids.tolist() for ids in self.encode_arrays(texts)]
 
     def encode_arrays(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The ids of each text as uint32; much smaller than lists."""
+        """Return the ids of each text as uint32; much smaller than lists."""
         short = [text for text in texts if len(text) <= _BLOCK]
         encoded = iter(self._encode(short))
         return [next(encoded) if len(text) <= _BLOCK else self._encode_long(text) for text in texts]
@@ -183,29 +174,30 @@ class TextTokenizer:
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
     def _encode_characters(self, texts: list[str]) -> list[np.ndarray]:
-        """What the library would give, many times as fast, and unknown characters are noticed."""
+        """Return what the library would, many times as fast, and notice unknown characters."""
         codes = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
         ids = self._id_of_code[codes]
         if (ids < 0).any():
+            unknown = unknown_characters(list(map(chr, np.unique(codes[ids < 0]))))
             raise UnknownCharacters(
-                f"{not_known(list(map(chr, np.unique(codes[ids < 0]))))}; take them out of the text, or make a new "
-                "model from data that has them, or with bytes or bpe, which take any text"
+                f"{unknown}; take them out of the text, or make a new model from data that has them, or with bytes or "
+                "bpe, which take any text"
             )
         ends = np.cumsum([len(text) for text in texts]).tolist()
         ids = ids.astype(np.uint32)
         return [ids[end - len(text) : end] for text, end in zip(texts, ends, strict=True)]
 
     def unknown(self, characters: Iterable[str]) -> list[str]:
-        """Those that have no token, in order, where every token is a character; `unknown_words` is for the others."""
+        """Return those that have no token, in order, where tokens are characters (for others see `unknown_words`)."""
         return sorted(c for c in characters if self.kind == "characters" and self._id_of_code[ord(c)] < 0)
 
     @property
     def takes_any(self) -> bool:
-        """Whether `unknown_words` finds none in any text; one of characters says for itself what it does not know."""
+        """Return whether `unknown_words` finds none in any text; of characters, `encode` says which are unknown."""
         return self.kind != _PRETRAINED or self._spelling.takes_any
 
     def unknown_words(self, words: Collection[str]) -> dict[str, list[str]]:
-        """Which of some words a pretrained tokenizer makes the unknown token of, or leaves characters out of.
+        """Return the words that a pretrained tokenizer makes the unknown token of, or leaves characters out of.
 
         Returns:
             For each of them the characters to blame; the word itself if it has none that is in no token.
@@ -219,12 +211,12 @@ class TextTokenizer:
         return {word: self._blamed(word) or [word] for word, ids in encoded if unknown in ids}
 
     def _blamed(self, word: str) -> list[str]:
-        """The characters of a word that are in no token."""
+        """Return the characters of a word that are in no token."""
         strange = self._spelled(word) - self._spelling.alphabet
         return (sorted(c for c in set(word) if self._spelled(c) & strange) or sorted(strange)) if strange else []
 
     def _spelled(self, text: str) -> set[str]:
-        """The characters that tokens are to be found for, but blanks."""
+        """Return the characters that tokens are to be found for, but blanks."""
         normalizer, cutter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
         text = normalizer.normalize_str(text) if normalizer is not None else text
         pieces = [piece for piece, _ in cutter.pre_tokenize_str(text)] if cutter is not None else [text]
@@ -240,18 +232,19 @@ class TextTokenizer:
             _refuse_surrogates(text)
         found = self.unknown_words({word for text in texts for word in words_of(text)})
         if found:
+            unknown = unknown_characters(sorted(set().union(*found.values())))
             raise UnknownCharacters(
-                f"{not_known(sorted({one for blamed in found.values() for one in blamed}))}; take them out of the "
-                "text, or make a new model with bytes, bpe or another byte-level tokenizer, which take any text"
+                f"{unknown}; take them out of the text, or make a new model with bytes, bpe or another byte-level "
+                "tokenizer, which take any text"
             )
 
     @cached_property
     def _spelling(self) -> _Spelling:
-        return _Spelling.of(json.loads(self._tokenizer.to_str()))
+        return _Spelling.read(json.loads(self._tokenizer.to_str()))
 
     @cached_property
     def _id_of_code(self) -> np.ndarray:
-        """For every code point its id; -1 if it has none."""
+        """Return for every code point its id; -1 if it has none."""
         table = np.full(0x110000, -1, dtype=np.int32)
         for character, number in self._tokenizer.get_vocab().items():
             table[ord(character)] = number
@@ -264,7 +257,7 @@ class TextTokenizer:
         )
 
     def write_chat(self, messages: Sequence[dict[str, str]]) -> str:
-        """A conversation up to where the assistant answers, as the chat template writes it.
+        """Return a conversation up to where the assistant answers, as the chat template writes it.
 
         Args:
             messages: each with a ``role`` and a ``content``.
@@ -289,7 +282,7 @@ class TextTokenizer:
         return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **self.chat)  # it encodes nothing
 
     def encode_chats(self, chats: Sequence[str]) -> list[np.ndarray]:
-        """The ids of what `write_chat` wrote, where special tokens are special."""
+        """Return the ids of what `write_chat` wrote, where special tokens are special."""
         encodings = self._with_special.encode_batch_fast(chats, add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
@@ -300,22 +293,14 @@ class TextTokenizer:
         return Tokenizer.from_str(self._tokenizer.to_str())
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text; bytes that are no UTF-8 become U+FFFD."""
         return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)
-
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        r"""Something printable for each token.
-
-        >>> TextTokenizer.train("bytes").pieces("a\né".encode())
-        ['a', '\\n', '\\xc3', '\\xa9']
-        """
-        return [_printable(self._token_bytes[int(i)]) for i in ids]
 
     # What the tokens are ----------------------------------------------------------------------------------------------
 
     @cached_property
     def _token_bytes(self) -> list[bytes]:
-        """The UTF-8 of every token; a blank in front where the tokenizer implies one."""
+        """Return the UTF-8 of every token; a blank in front where the tokenizer implies one."""
         stored = json.loads(self._tokenizer.to_str())
         added = {token["content"] for token in stored["added_tokens"]}
         byte_level = '"ByteLevel"' in json.dumps(stored["decoder"])
@@ -339,37 +324,37 @@ class TextTokenizer:
 
     @cached_property
     def newline(self) -> np.ndarray:
-        """``[size]`` bool: tokens with a line break; a text may be cut behind them."""
+        """Return ``[size]`` bool: tokens with a line break; a text may be cut behind them."""
         return self._where(lambda text: "\n" in text)
 
     @cached_property
     def blank(self) -> np.ndarray:
-        """``[size]`` bool: tokens of white space alone."""
+        """Return ``[size]`` bool: tokens of white space alone."""
         return self._where(lambda text: not text.strip())
 
     @cached_property
     def sentence_end(self) -> np.ndarray:
-        """``[size]`` bool: tokens that end a sentence; a text may be cut behind them."""
+        """Return ``[size]`` bool: tokens that end a sentence; a text may be cut behind them."""
         return self._where(lambda text: text.rstrip().rstrip(_CLOSING).endswith(_SENTENCE_ENDS))
 
     @cached_property
     def word_start(self) -> np.ndarray:
-        """``[size]`` bool: tokens in front of which a text may be cut without cutting a word."""
+        """Return ``[size]`` bool: tokens in front of which a text may be cut without cutting a word."""
         return self.character_start if self.kind in ("characters", "bytes") else self._where(_starts_word)
 
     @cached_property
     def character_start(self) -> np.ndarray:
-        """``[size]`` bool: tokens in front of which a text may be cut without cutting a character."""
+        """Return ``[size]`` bool: tokens in front of which a text may be cut without cutting a character."""
         return np.array([not 0x80 <= token[0] < 0xC0 if token else True for token in self._token_bytes], dtype=bool)
 
     @cached_property
     def characters(self) -> np.ndarray:
-        """``[size]`` int64: how many characters begin in each token; about as many if pretrained and not byte-level."""
+        """Return ``[size]`` int64: how many characters begin in each token; roughly if not byte-level."""
         return np.array([sum(not 0x80 <= byte < 0xC0 for byte in token) for token in self._token_bytes], dtype=np.int64)
 
     @property
     def delimiters(self) -> tuple[Delimiter, ...]:
-        """Where long sequences are cut, the best place first (see `chunk`)."""
+        """Return where long sequences are cut, the best first (see `chunk`)."""
         return (
             Delimiter(self.newline, "after"),
             Delimiter(self.sentence_end, "after"),
@@ -379,13 +364,13 @@ class TextTokenizer:
 
 
 def tokenizer_of(model: str) -> TextTokenizer | None:
-    """The tokenizer of a pretrained model, by its folder or its name on the hub; ``None`` if its folder has none."""
-    place = Path(model)
-    return None if place.is_dir() and not (place / _FILE).is_file() else TextTokenizer.named(model)
+    """Return the tokenizer of a pretrained model, by its folder or name on the hub; ``None`` if its folder has none."""
+    folder = Path(model)
+    return None if folder.is_dir() and not (folder / _FILE).is_file() else TextTokenizer.named(model)
 
 
 def suggest(texts: Sequence[str]) -> str:
-    """The kind of tokenizer for texts like these: characters for a small alphabet without words to learn, else bpe.
+    """Return the kind of tokenizer for texts like these: characters for a small alphabet without words, else bpe.
 
     Without words are short texts (names, molecules) and those without blanks (proteins).
 
@@ -402,16 +387,29 @@ def suggest(texts: Sequence[str]) -> str:
     return "characters" if len(alphabet) <= _SMALL_ALPHABET and (short or wordless) else "bpe"
 
 
-def not_known(characters: Sequence[str]) -> str:
-    """What to say of characters without a token.
+def unknown_characters(characters: Sequence[str]) -> str:
+    """Name characters without a token, for an error.
 
-    >>> not_known(["+", "é"])
+    >>> unknown_characters(["+", "é"])
     "2 character(s) that the tokenizer does not know: '+' (U+002B), 'é' (U+00E9)"
     """
-    shown = ", ".join(map(with_code_point, characters[:_NAMED]))
-    more = ", ..." if len(characters) > _NAMED else ""
     what = "character(s)" if all(len(one) == 1 for one in characters) else "character(s) or word(s)"
-    return f"{len(characters)} {what} that the tokenizer does not know: {shown}{more}"
+    shown = _shortened([_with_code_point(one) for one in characters])
+    return f"{len(characters)} {what} that the tokenizer does not know: {shown}"
+
+
+def most_frequent(counts: Counter[str]) -> str:
+    """Name the most frequent of counted characters or words."""
+    return _shortened([f"{_with_code_point(one)} {count:,} times" for one, count in counts.most_common()])
+
+
+def _shortened(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+
+
+def _with_code_point(character: str) -> str:
+    """Return a character with its code point; a word as it is."""
+    return f"{character!r} (U+{ord(character):04X})" if len(character) == 1 else repr(character)
 
 
 def _refuse_surrogates(text: str) -> None:
@@ -424,47 +422,35 @@ def _refuse_surrogates(text: str) -> None:
     found = SURROGATE.search(text)
     if found is None:
         return
-    place, code = found.start(), ord(found.group())
+    start, code = found.start(), ord(found.group())
     what = "half a surrogate pair, which is no character; take it out"
     if 0xDC80 <= code <= 0xDCFF:
         what = f"the byte 0x{code - 0xDC00:02x}, which is not UTF-8; write the text in UTF-8"
-    raise ValueError(f"{text[max(place - _AROUND, 0) : place + _AROUND]!r} has {what}")
+    raise ValueError(f"{text[max(start - _AROUND, 0) : start + _AROUND]!r} has {what}")
 
 
 def words_of(text: str) -> list[str]:
-    """What stands between blanks; other white space may be unknown to a tokenizer."""
+    """Return what stands between blanks; other white space may be unknown to a tokenizer."""
     return text.split(" ")
 
 
-def with_code_point(character: str) -> str:
-    """A character with its code point; a word as it is."""
-    return f"{character!r} (U+{ord(character):04X})" if len(character) == 1 else repr(character)
+class _Spelling(NamedTuple):
+    """The characters that the tokens of a Hugging Face tokenizer are made of."""
 
-
-@dataclass(frozen=True)
-class _Spelling:
-    """What the tokens of a tokenizer of Hugging Face are made of.
-
-    Attributes:
-        takes_any: whether there is no text that it does not know.
-        unknown: the id of the unknown token; without one, what is not known is left out.
-        alphabet: the characters that there are tokens for.
-    """
-
-    takes_any: bool
-    unknown: int | None
-    alphabet: frozenset[str]
+    takes_any: bool  # whether there is no text that it does not know
+    unknown: int | None  # the id of the unknown token; without one, what is not known is left out
+    alphabet: frozenset[str]  # the characters that there are tokens for
 
     @classmethod
-    def of(cls, stored: dict[str, Any]) -> _Spelling:
-        """From what is in tokenizer.json."""
-        model = stored["model"]
+    def read(cls, stored: dict[str, Any]) -> _Spelling:
+        """Read it from the content of tokenizer.json."""
+        model, added = stored["model"], stored["added_tokens"]
         vocab = [token for token, _ in model["vocab"]] if model["type"] == "Unigram" else model["vocab"]
         unknown = model.get("unk_id") if model["type"] == "Unigram" else model["vocab"].get(model.get("unk_token"))
-        special = {token["content"] for token in stored["added_tokens"] if token["special"]}
-        plain = {*vocab, *(token["content"] for token in stored["added_tokens"])} - special
-        before, behind = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
-        parts = [token.removeprefix(before).removesuffix(behind) for token in plain]
+        special = {token["content"] for token in added if token["special"]}
+        plain = {*vocab, *(token["content"] for token in added)} - special
+        prefix, suffix = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
+        parts = [token.removeprefix(prefix).removesuffix(suffix) for token in plain]
         if model["type"] == "BPE":  # where larger tokens are made of the smallest
             parts = [part for part in parts if len(part) == 1]
         alphabet = frozenset().union(*parts)
@@ -522,18 +508,11 @@ def _bpe(texts: Iterable[str], vocab_size: int | None) -> Tokenizer:
     return tokenizer
 
 
-def _watched(texts: Iterable[str], progress: Callable[[], object] | None) -> Iterator[str]:
-    for number, text in enumerate(texts):
-        if progress and number % 1000 == 0:
-            progress()
-        yield text
-
-
 # Small things ---------------------------------------------------------------------------------------------------------
 
 
 def _hub_answers() -> bool:
-    """Whether the Hugging Face hub can be reached; asked once, as its library goes on for a minute."""
+    """Return whether the Hugging Face hub can be reached; asked once, as its library goes on for a minute."""
     from huggingface_hub import constants, get_session
 
     try:
@@ -544,7 +523,7 @@ def _hub_answers() -> bool:
 
 
 def _chat(settings: dict[str, Any]) -> dict[str, str]:
-    """What the settings of a Hugging Face tokenizer say of chats; nothing without a template."""
+    """Return what the settings of a Hugging Face tokenizer say of chats; nothing without a template."""
     template = settings.get(_TEMPLATE)
     if isinstance(template, list):  # several of them, by name
         template = {one["name"]: one["template"] for one in template}
@@ -558,7 +537,7 @@ def _chat(settings: dict[str, Any]) -> dict[str, str]:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """A long text in pieces.
+    """Yield a long text in pieces.
 
     They are cut in front of a blank behind a word, where no token of bpe reaches across; in the middle of a word only
     if it fills a block.
@@ -574,11 +553,6 @@ def _blocks(text: str) -> Iterator[str]:
 
 
 def _starts_word(text: str) -> bool:
-    """Whether a token begins with something that cannot continue a word: no letter, digit, mark, joiner."""
+    """Return whether a token begins with something that cannot continue a word: no letter, digit, mark, joiner."""
     first = text[:1] or " "
     return not (first.isalnum() or first == "\ufffd" or unicodedata.category(first) in ("Mn", "Mc", "Me", "Cf"))
-
-
-def _printable(token: bytes) -> str:
-    text = token.decode(errors="backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -15,7 +15,7 @@ from rich.console import Console
 from torch import Tensor
 
 from flexmdm.data import Preparation, Prepared, TextTokenizer, TokenStore, prepare
-from flexmdm.data.reading import in_any_folder
+from flexmdm.data.reading import absolute
 from flexmdm.data.tokenizers import tokenizer_of
 from flexmdm.tasks.layouts import Layout, inserts, layout_of
 from flexmdm.tasks.settings import FileSettings
@@ -61,8 +61,8 @@ class PreparedTask(FileSettings):
             vocabulary=prepared.tokenizer.size if learned else None,
             contents=train if self.contents == train else f"{train}-{held_out}",  # as an earlier version kept it
             longest=max(int(side.lengths.max()) for side in (prepared.train, prepared.validation)),
-            data=tuple(map(in_any_folder, self.data)),
-            held_out_data=tuple(map(in_any_folder, self.held_out_data)),
+            data=tuple(map(absolute, self.data)),
+            held_out_data=tuple(map(absolute, self.held_out_data)),
         )
         object.__setattr__(task, "prepared", prepared)  # fills the cache of the property
         return task

@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from flexmdm.canvas import Role
-from flexmdm.data import TextTokenizer, making
+from flexmdm.data import TextTokenizer, encoding
 from flexmdm.tasks.registry import task_of
 from flexmdm.tasks.sft.task import SFTTask
 
@@ -159,7 +159,7 @@ def test_all_characters_that_another_run_does_not_know_are_named_at_once(make_ta
 
 def test_the_data_is_prepared_once_and_anew_for_another_format(make_task, monkeypatch):
     first, other = make_task(), make_task(format="Q: {prompt}A: ", tokenizer="bytes")
-    monkeypatch.setattr(making, "numbered", None)
+    monkeypatch.setattr(encoding, "numbered", None)
     again = make_task()
     assert again.prepared.folder == first.prepared.folder != other.prepared.folder
     assert again.contents == first.contents and examples(again) == examples(first)

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flexmdm.data import Delimiter, Preparation, TextTokenizer, chunk
+from flexmdm.data.encoding import Encoder
 from flexmdm.data.functions import lines_of
-from flexmdm.data.making import Maker
 
 _PROBE = "def f(x):\n    return  x\n\n"
 
@@ -39,8 +39,8 @@ class CodePreparation(Preparation):
     def texts(self, record: Any) -> list[str]:
         return lines_of(record)
 
-    def maker(self, tokenizer: TextTokenizer, folder: Path) -> Maker:
-        return _FunctionMaker(self, tokenizer, folder)
+    def encoder(self, tokenizer: TextTokenizer, folder: Path) -> Encoder:
+        return _FunctionEncoder(self, tokenizer, folder)
 
 
 def encode_lines(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[np.ndarray]]:
@@ -50,7 +50,7 @@ def encode_lines(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[np
     return [list(islice(encoded, len(some))) for some in lines]
 
 
-class _FunctionMaker(Maker):
+class _FunctionEncoder(Encoder):
     def __init__(self, preparation: Preparation, tokenizer: TextTokenizer, folder: Path) -> None:
         super().__init__(preparation, tokenizer, folder)
         self.counts["duplicates"] = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from flexmdm.data.records import records
+from flexmdm.data.formats import read_jsonl
 from flexmdm.sandbox import Program
 
 SPLITS = {
@@ -72,7 +72,7 @@ def read_problems(place: Path, split: str = "single-line") -> dict[str, Problem]
     """
     fields = list(Problem.__dataclass_fields__)
     problems: dict[str, Problem] = {}
-    for where, record in records(file_of(Path(place), split), fields):
+    for where, record in read_jsonl(file_of(Path(place), split), fields):
         problem = Problem(**{field: record[field] for field in fields})
         if problem.task_id in problems:
             raise ValueError(f"{where}: the task {problem.task_id!r} stands twice in the file")
@@ -88,7 +88,7 @@ def read_samples(file: Path, problems: dict[str, Problem]) -> list[Sample]:
     Every problem must have at least one, as a score over some of them is not the benchmark's.
     """
     samples = []
-    for where, record in records(Path(file), ["task_id", "completion"]):
+    for where, record in read_jsonl(Path(file), ["task_id", "completion"]):
         if record["task_id"] not in problems:
             raise ValueError(
                 f"{where}: there is no task {record['task_id']!r}; the problems are such as {next(iter(problems))!r}: "

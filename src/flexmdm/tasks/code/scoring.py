@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flexmdm.data.records import records
+from flexmdm.data.formats import read_jsonl
 from flexmdm.evaluation.intervals import Interval, share, wilson
 from flexmdm.sandbox import BROKE, Limits, Program, run_all
 from flexmdm.tasks.code.problems import Problem, Sample
@@ -201,7 +201,7 @@ def _finished(results: Path, waiting: Sequence[tuple[str, int, str]], digests: S
         results.write_bytes(whole + b"\n" if whole else b"")
     places = {(task_id, completion_id): number for number, (task_id, completion_id, _) in enumerate(waiting)}
     items = {}
-    for where, record in records(results, ["task_id", "completion", "result"]):
+    for where, record in read_jsonl(results, ["task_id", "completion", "result"]):
         number = places.get((record["task_id"], record.get("completion_id", 0)))
         if number is None or waiting[number][2] != record["completion"]:
             raise ValueError(f"{where}: this is the result of another sample; delete the file or name another")

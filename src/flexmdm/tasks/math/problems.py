@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from flexmdm.data.records import records
+from flexmdm.data.formats import read_jsonl
 from flexmdm.tasks.math.answers import normalise
 
 SIZES = {"test": 1319, "train": 7473}
@@ -45,7 +45,7 @@ def read_problems(path: Path, split: str = "test") -> list[WordProblem]:
     """
     file = file_of(Path(path), split)
     problems = []
-    for where, record in records(file, ["question", "answer"]):
+    for where, record in read_jsonl(file, ["question", "answer"]):
         if not _FINAL.search(record["answer"]):
             raise ValueError(f"{where}: the answer must end with #### and a number")
         problems.append(WordProblem(record["question"], record["answer"]))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from flexmdm.data.records import records
+from flexmdm.data.formats import read_jsonl
 from flexmdm.evaluation.intervals import Interval, rate
 from flexmdm.tasks.math.answers import extract_answer
 from flexmdm.tasks.math.problems import WordProblem
@@ -89,7 +89,7 @@ def score(items: Sequence[Item]) -> MathScore:
 def read_items(file: Path, problems: Sequence[WordProblem]) -> list[Item]:
     """Read a .jsonl with ``number`` and ``generation`` on each line, one for each problem, and judge it anew."""
     items: dict[int, Item] = {}
-    for where, record in records(Path(file), ["generation"]):
+    for where, record in read_jsonl(Path(file), ["generation"]):
         number = record.get("number")
         if not isinstance(number, int) or not 0 <= number < len(problems):
             raise ValueError(f"{where}: the field 'number' must be from 0 to {len(problems) - 1}, got {number!r}")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from flexmdm.data import Pair, Preparation, TextTokenizer
-from flexmdm.data.making import Maker
+from flexmdm.data.encoding import Encoder
 from flexmdm.data.tokenizers import KINDS
 from flexmdm.tasks.sft.formats import PLAIN, PromptFormat
 
@@ -52,11 +52,11 @@ class PairPreparation(Preparation):
         said = [content for _, content in record.messages]
         return [*(said if self.format.is_chat else [self.format.write(record.messages)]), record.answer]
 
-    def maker(self, tokenizer: TextTokenizer, folder: Path) -> Maker:
-        return _PairMaker(self, self.format, tokenizer, folder)
+    def encoder(self, tokenizer: TextTokenizer, folder: Path) -> Encoder:
+        return _PairEncoder(self, self.format, tokenizer, folder)
 
 
-class _PairMaker(Maker):
+class _PairEncoder(Encoder):
     prompts = True
 
     def __init__(
@@ -75,6 +75,8 @@ class _PairMaker(Maker):
             else:
                 yield [(np.concatenate([prompt, answer]), len(pair.answer), len(prompt))]
 
-    def remedy(self, unknown: Sequence[str]) -> str:
+    def advice_on_unknown(self, unknown: Sequence[str]) -> str:
         around = set(unknown) <= set(self.format.text)
-        return super().remedy(unknown) + (", or choose a --format without them, such as '{prompt} '" if around else "")
+        return super().advice_on_unknown(unknown) + (
+            ", or choose a --format without them, such as '{prompt} '" if around else ""
+        )

@@ -1,0 +1,307 @@
+"""From texts to stored token sequences: choosing a tokenizer, encoding in batches, cutting, holding documents out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from flexmdm.data.reading import ReadReport, RecordSource, files, numbered
+from flexmdm.data.splitting import chunk
+from flexmdm.data.stores import StoreWriter, token_dtype
+from flexmdm.data.tokenizers import (
+    KINDS,
+    TextTokenizer,
+    UnknownCharacters,
+    most_frequent,
+    suggest,
+    unknown_characters,
+    words_of,
+)
+from flexmdm.progress import ProgressBar
+from flexmdm.randomness import stream, uniform
+
+TRAIN, VALIDATION = "train", "validation"
+_HELD_OUT = stream("held-out document")
+_BATCH_DOCUMENTS, _BATCH_CHARACTERS = 2000, 2_000_000
+_SAMPLE = 8_000_000  # characters to learn bpe from; those of a new word count _NEW_WORD times, as they cost that much
+_NEW_WORD = 4
+_LONG = 1_000_000  # bytes that take a while
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """The data, and how its texts become sequences.
+
+    Args:
+        source: what to read.
+        tokenizer: ``characters``, ``bytes``, ``bpe``, a folder, file or name of a Hugging Face tokenizer, or ``auto``.
+        vocab_size: of bpe.
+        max_length: the most tokens of a sequence.
+        long: what becomes of longer documents.
+        held_out: the share of documents to validate on.
+        held_out_source: validate on these documents instead.
+        seed: of which documents are held out.
+    """
+
+    source: RecordSource
+    tokenizer: str = "auto"
+    vocab_size: int | None = None
+    max_length: int = 256
+    long: Literal["split", "drop"] = "split"
+    held_out: float = 0.05
+    held_out_source: RecordSource | None = None
+    seed: int = 0
+
+    noun: ClassVar[str] = "document"  # what is counted
+    record: ClassVar[str] = "document"  # what is held out as a whole
+
+    def __post_init__(self) -> None:
+        if self.max_length < 1:
+            raise ValueError(f"the longest sequence has at least 1 token, got max_length {self.max_length}")
+        if self.long not in ("split", "drop"):
+            raise ValueError(f"long documents are split or dropped: long is split or drop, got {self.long!r}")
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"the held-out share lies between 0 and 1, such as 0.05; got {self.held_out}")
+        if self.vocab_size is not None and self.tokenizer not in ("auto", "bpe"):
+            raise ValueError(f"only bpe has a vocabulary size to choose; leave it out for {self.tokenizer}")
+
+    @property
+    def sources(self) -> list[RecordSource]:
+        """Return all that is to be read."""
+        return [self.source] if self.held_out_source is None else [self.source, self.held_out_source]
+
+    @property
+    def contents(self) -> str:
+        """Return what the texts are called in an error."""
+        return "the data"
+
+    def texts(self, record: Any) -> list[str]:
+        """Return the texts of a record, which a tokenizer learns from or has to know."""
+        return [record]
+
+    def encoder(self, tokenizer: TextTokenizer, folder: Path) -> Encoder:
+        """Return what turns the records into sequences in a folder."""
+        return Encoder(self, tokenizer, folder)
+
+
+class ReadingProgress:
+    """The reading of some sources, which a progress bar follows; a line of text where no bar is shown."""
+
+    def __init__(
+        self, bar: ProgressBar, description: str, sources: Iterable[RecordSource], report: ReadReport | None = None
+    ) -> None:
+        self.bar, self.report = bar, report or ReadReport()
+        self.size = sum(file.stat().st_size for source in sources for file in files(source))  # 0 if unknown
+        self.begin(description, self.size or None)
+
+    def begin(self, description: str, total: int | None = None) -> None:
+        """Show what is being done now; without a total nobody knows how long it takes."""
+        self.bar.restart(description, total)
+        progress = self.bar.progress
+        if progress.disable and not 0 < self.size < _LONG:
+            size = f" ({self.size / 1e6:,.0f} MB)" if self.size else ""
+            progress.console.print(f"{description}{size} ...", markup=False, highlight=False, soft_wrap=True)
+
+    @property
+    def share(self) -> float:
+        """Return how much has been read; 1 if nobody knows."""
+        return min(self.report.bytes / self.size, 1.0) if self.size else 1.0
+
+    def records(self, source: RecordSource) -> Iterator[tuple[int, Any]]:
+        """Yield what `numbered` does, and show how much of it has been read."""
+        for count, record in enumerate(numbered(source, self.report)):
+            if count % 1000 == 0:
+                self.bar.update(self.report.bytes)
+            yield record
+        self.bar.update(self.report.bytes)
+
+
+def choose_tokenizer(preparation: Preparation, bar: ProgressBar) -> TextTokenizer:
+    """Return the tokenizer that the settings ask for, made from the data where need be."""
+    kind = preparation.tokenizer
+    if kind == "auto":
+        _, first = next(_batches(numbered(preparation.source)))
+        texts = [text for record in first for text in preparation.texts(record)]
+        kind = "bpe" if preparation.vocab_size else suggest(texts)
+    if kind not in KINDS:
+        return TextTokenizer.named(kind)
+    # Characters of held-out documents must have a token too; what bpe learns is from training data.
+    sources = preparation.sources if kind == "characters" else [preparation.source]
+    progress = ReadingProgress(bar, "making the tokenizer", sources)
+    records = (record for source in sources for _, record in progress.records(source))
+    texts = (text for record in records for text in preparation.texts(record))
+    return TextTokenizer.train(kind, _sample(texts, progress) if kind == "bpe" else texts, preparation.vocab_size)
+
+
+def _sample(texts: Iterator[str], progress: ReadingProgress) -> Iterator[str]:
+    """Yield texts from all over the files; the first ones where the size is unknown."""
+    taken, words = 0, set()
+    for text in texts:
+        if taken < _SAMPLE * progress.share:
+            text = text[: _SAMPLE // _NEW_WORD]
+            yield text
+            new = set(text.split()) - words
+            words |= new
+            taken += len(text) + (_NEW_WORD - 1) * sum(map(len, new))
+        if taken >= _SAMPLE:
+            break
+    progress.begin("learning the vocabulary")
+
+
+def _batches(records: Iterator[tuple[int, Any]]) -> Iterator[tuple[list[int], list[Any]]]:
+    numbers, batch, characters = [], [], 0
+    for number, record in records:
+        numbers.append(number)
+        batch.append(record)
+        characters += len(record)
+        if len(batch) >= _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
+            yield numbers, batch
+            numbers, batch, characters = [], [], 0
+    if batch:
+        yield numbers, batch
+
+
+class Encoder:
+    """Write the sequences of all records to the stores ``train`` and ``validation``; to be used in a ``with``.
+
+    Attributes:
+        counts: see `flexmdm.data.Prepared`.
+        report: what was read.
+        unknown: how often there are characters, or words, that a pretrained tokenizer does not know.
+        prompts: whether the sequences begin with prompts.
+    """
+
+    prompts: ClassVar[bool] = False
+
+    def __init__(self, preparation: Preparation, tokenizer: TextTokenizer, folder: Path) -> None:
+        self.preparation, self.tokenizer = preparation, tokenizer
+        dtype = token_dtype(tokenizer.size)
+        self.writers = {side: StoreWriter(folder, side, dtype, self.prompts) for side in (TRAIN, VALIDATION)}
+        self.counts = Counter(
+            documents=0, characters=0, skipped=0, empty=0, split=0, dropped=0, sequences=0, tokens=0, unknown=0
+        )
+        self.unknown: Counter[str] = Counter()
+        self.report = ReadReport()
+
+    def __enter__(self) -> Encoder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self.writers.values():
+            writer.close()
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what to say of the data besides the counts."""
+        notes = [self.report.first_guess] if self.report.first_guess else []
+        if self.report.first_problem:
+            notes.append(f"the first bad {self.preparation.source.unit}: {self.report.first_problem}")
+        if self.unknown:
+            notes.append(f"what the tokenizer does not know, the most frequent first: {most_frequent(self.unknown)}")
+        return notes
+
+    def encode_all(self, bar: ProgressBar) -> None:
+        """Read, encode and store all records."""
+        progress = ReadingProgress(bar, "tokenizing", self.preparation.sources, self.report)
+        try:
+            for source in self.preparation.sources:
+                for numbers, records in _batches(progress.records(source)):
+                    self._store(records, self._held_out(source, numbers))
+        except UnknownCharacters as error:
+            raise ValueError(self._all_unknown(bar)) from error
+        self.counts.update(documents=self.report.documents, skipped=self.report.skipped)
+        for side, writer in self.writers.items():
+            if not writer.sequences:
+                raise ValueError(self._too_small(side))
+            self.counts.update(sequences=writer.sequences, tokens=writer.tokens)
+
+    def _held_out(self, source: RecordSource, numbers: list[int]) -> list[bool]:
+        """Return which documents are for validation; all paragraphs of one are, or none."""
+        if self.preparation.held_out_source is not None:
+            return [source is self.preparation.held_out_source] * len(numbers)
+        return (uniform(self.preparation.seed, _HELD_OUT, torch.tensor(numbers)) < self.preparation.held_out).tolist()
+
+    def _store(self, records: list[Any], held_out: list[bool]) -> None:
+        """Encode a batch of records and append its sequences to their side."""
+        rows: dict[str, list[tuple]] = {TRAIN: [], VALIDATION: []}
+        for sequences, held in zip(self.sequences(records), held_out, strict=True):
+            rows[VALIDATION if held else TRAIN] += sequences
+        for side, writer in self.writers.items():
+            if rows[side]:
+                writer.append(*map(list, zip(*rows[side], strict=True)))
+        self.counts["characters"] += sum(map(len, records))
+        if not self.tokenizer.takes_any:
+            self._count_unknown(records)
+
+    def _count_unknown(self, records: list[Any]) -> None:
+        words = [[word for text in self.preparation.texts(record) for word in words_of(text)] for record in records]
+        unknown = self.tokenizer.unknown_words(set().union(*words))
+        lost = [[one for word in some if word in unknown for one in unknown[word]] for some in words if unknown]
+        self.counts["unknown"] += sum(map(bool, lost))
+        self.unknown.update(chain.from_iterable(lost))
+
+    def sequences(self, records: list[Any]) -> Iterator[list[tuple]]:
+        """Yield for each record (a text) its sequences, each with what else `StoreWriter.append` takes."""
+        for text, ids in zip(records, self.tokenizer.encode_arrays(records), strict=True):
+            if not len(ids) or text.isspace():
+                self.counts["empty"] += 1
+                yield []
+            elif len(ids) <= self.preparation.max_length:
+                yield [(ids, len(text))]
+            elif self.preparation.long == "drop":
+                self.counts["dropped"] += 1
+                yield []
+            else:
+                self.counts["split"] += 1
+                pieces = chunk(ids, self.preparation.max_length, self.tokenizer.delimiters)
+                yield [(piece, int(self.tokenizer.characters[piece].sum())) for piece in pieces]
+
+    def _all_unknown(self, bar: ProgressBar) -> str:
+        """Name the characters without a token in all of the data: the first batch may not have them all."""
+        progress = ReadingProgress(bar, "looking for unknown characters", self.preparation.sources)
+        alphabet: set[str] = set()
+        for source in self.preparation.sources:
+            for _, record in progress.records(source):
+                alphabet.update(*self.preparation.texts(record))
+        unknown = self.tokenizer.unknown(alphabet)
+        return (
+            f"{self.preparation.contents} has {unknown_characters(unknown)}; a characters tokenizer knows only the "
+            f"characters of the data that it was made from: {self.advice_on_unknown(unknown)}"
+        )
+
+    def advice_on_unknown(self, unknown: Sequence[str]) -> str:
+        """Return what to do if the data has characters without a token."""
+        if self.preparation.tokenizer in ("auto", *KINDS):  # it was made from this data, which is not what it was
+            return "put the data back as it was, or train a new run"
+        return "start from a run with bpe or bytes, or train without --from"
+
+    def _too_small(self, side: str) -> str:
+        """Say why no sequence is left on one side, and what to do."""
+        settings, counts, report = self.preparation, self.counts, self.report
+        nothing_fits = bool(counts["dropped"]) and not any(writer.sequences for writer in self.writers.values())
+        problem = "the longest sequence is too short" if nothing_fits else "the data is too small"
+        problem += f": of {counts['documents']:,} {settings.noun}(s) none is left to "
+        problem += "train on" if side == TRAIN else "validate on"
+        if counts["dropped"] or counts["empty"]:
+            problem += f" ({counts['dropped']:,} longer than {settings.max_length} tokens, {counts['empty']:,} empty)"
+        advice = [] if nothing_fits else ["give more data"]
+        if settings.held_out_source is None and not nothing_fits:
+            problem += f", with a share of {settings.held_out:g} of the {settings.record}s held out"
+            advice.append("hold out another share (--held-out)")
+        if counts["skipped"]:
+            unit = settings.source.unit
+            problem += (
+                f"; {counts['skipped']:,} bad {unit}(s) were skipped, the first bad {unit}: {report.first_problem}"
+            )
+        if counts["dropped"]:
+            advice.append("allow longer sequences (--max-length)")
+            if settings.long != type(settings).long:  # they are not dropped unless somebody asks for it
+                advice.append(f"split long {settings.noun}s (--long split)")
+        advice[0] = advice[0].capitalize()
+        return f"{problem}. {' or '.join(advice)}"
