@@ -33,7 +33,6 @@ VIOLATIONS = {
     "tasks.text.report -> sweeps.text",
 }
 CYCLES = [
-    "backbones.bases backbones.retrofit",
     "sweeps.text tasks.text.report",
 ]
 
