@@ -31,7 +31,7 @@ from flexmdm.training.models import WEIGHTS_FILE, quiet_transformers
 from flexmdm.training.optimizers import make_optimizer
 from flexmdm.training.progress import LOG_FILE, FileLog, Interruption, LiveProgress, TimeLimit, draw_curves, read_log
 from flexmdm.training.recipe import Network, Recipe
-from flexmdm.training.sharding import lose_patience
+from flexmdm.training.sharding import set_timeout
 from flexmdm.training.trainer import DECAYING, FlexMDMTrainer, runs_on_cpu
 
 CURVES_FILE = "loss.png"
@@ -162,7 +162,7 @@ def train(
     config = _for_processes(config, folder if resume else None, processes.num_processes, console)
     with processes.local_main_process_first():  # which prepares the data, for the others to find
         config, task = _in_full(config, folder if resume else None, console)
-    lose_patience(_LOST)
+    set_timeout(_LOST)
     checkpoint = _starting_point(config, folder, console) if resume else None
     task, model = build(config, task)
     if minutes is not None and checkpoint is None:

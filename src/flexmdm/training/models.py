@@ -68,8 +68,8 @@ def stored_model(folder: Path, device: str = "cpu") -> FlexMDMModel:
     if config.get("model_type") != FlexMDMConfig.model_type:
         from flexmdm.backbones.retrofit import RetrofitModel
 
-        placed: dict[str, Any] = {} if device == "cpu" else {"device_map": {"": device}}
-        return RetrofitModel.from_pretrained(folder, **placed)
+        devices: dict[str, Any] = {} if device == "cpu" else {"device_map": {"": device}}
+        return RetrofitModel.from_pretrained(folder, **devices)
     return FlexMDMModel.from_pretrained(folder, dtype=torch.float32)
 
 
