@@ -427,7 +427,7 @@ class _Passage:
         return cls(closed=a, **parts)
 
     def between(self, vectors: Tensor, is_open: Tensor, backwards: bool = False) -> Tensor:
-        """Carry ``[B, S]`` across a gap to the next entry, or from the next entry back."""
+        """Move ``[B, S]`` across a gap to the next entry, or from the next entry back."""
         opened = self.open.transpose(1, 2) if backwards else self.open
         closed = self.closed.T if backwards else self.closed
         across = _times(vectors[:, None], opened).squeeze(1)
