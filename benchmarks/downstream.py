@@ -20,11 +20,13 @@ from typing import Any
 from rich.console import Console
 
 from flexmdm.evaluation.intervals import Interval
+from flexmdm.reports.benchmarks import draw
+from flexmdm.reports.charts import draw_losses
 from flexmdm.sweeps import gsm8k as math
 from flexmdm.sweeps import humaneval as code
 from flexmdm.sweeps import sweep as sweeps
 from flexmdm.tasks.loading import load_named
-from flexmdm.training.progress import LOG_FILE, draw_curves, read_log, training_of
+from flexmdm.training.progress import LOG_FILE, read_log, training_of
 
 EXAMPLES = """examples:
   python benchmarks/downstream.py gsm8k runs/arithmetic runs/arithmetic-mdm --data arithmetic --name arithmetic
@@ -84,8 +86,8 @@ def main() -> None:
     (RESULTS / f"{arguments.name}.json").write_text(json.dumps(results, indent=1) + "\n")
     text = markdown(results, contest.measure)
     (RESULTS / f"{arguments.name}.md").write_text(text)
-    sweeps.draw(points, contest, RESULTS / f"{arguments.name}.png")
-    draw_curves({run.name: read_log(run / LOG_FILE) for run in arguments.runs}, RESULTS / f"{arguments.name}-loss.png")
+    draw(points, contest, RESULTS / f"{arguments.name}.png")
+    draw_losses({run.name: read_log(run / LOG_FILE) for run in arguments.runs}, RESULTS / f"{arguments.name}-loss.png")
     for run in arguments.runs:
         shutil.copy(run / LOG_FILE, RESULTS / "logs" / f"{run.name}.jsonl")
     Console().print(text, markup=False, soft_wrap=True)

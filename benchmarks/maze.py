@@ -11,18 +11,16 @@ import argparse
 import json
 import shutil
 from dataclasses import fields
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from flexmdm.evaluation.charts import SOFT
+from flexmdm.reports.charts import draw_loss, dress, new_figure, save_figure
+from flexmdm.reports.maze import table_of
 from flexmdm.sweeps.maze import MazeScore, plan
 from flexmdm.tasks.loading import load_named
-from flexmdm.tasks.maze.report import table_of
 from flexmdm.training.progress import LOG_FILE, read_log, training_of
 
 EXAMPLES = """examples:
@@ -58,7 +56,6 @@ DISTINCT = "distinct"  # how rows name their problems; older rows drew paths and
 COLUMNS = (
     "model", "sampler", "temperature", "K", "success", "95% interval", "valid", "excess", "evaluations", "ms per path"
 )  # fmt: skip
-COLOURS = ("#3d7dca", "#e07b39", "#2f9e77", "#b5529c")
 
 
 def key_of(row: dict[str, Any]) -> tuple:
@@ -121,7 +118,7 @@ def main() -> None:
     runs = {n: f for n, f in (("FlexMDM", arguments.run), ("MDM", arguments.mdm)) if f}
     if runs:
         logs = {n: read_log(f / LOG_FILE) for n, f in runs.items()}
-        learning_curves(logs).savefig(RESULTS / f"{arguments.name}-loss.png", dpi=150)
+        save_figure(learning_curves(logs), RESULTS / f"{arguments.name}-loss.png")
     (RESULTS / "logs").mkdir(exist_ok=True)
     for model, folder in runs.items():
         shutil.copy(folder / LOG_FILE, RESULTS / "logs" / f"{arguments.name}-{model.lower()}.jsonl")
@@ -165,20 +162,12 @@ def markdown(rows: list[dict[str, Any]], command: str) -> str:
 
 
 def learning_curves(logs: dict[str, list[dict[str, float]]]) -> Figure:
-    """The loss of each run against the sequences it saw and against its hours: dots for batches, a line held out."""
-    figure = Figure(figsize=(11, 4.2), layout="constrained", facecolor="white")
+    """Draw the loss of each run against the sequences it saw and against its hours."""
+    figure = new_figure(11, 4.2)
     left, right = figure.subplots(1, 2, sharey=True)
     for axes, key, unit, label in ((left, "sequences", 1000, "thousand sequences"), (right, "seconds", 3600, "hours")):
-        for colour, (name, log) in zip(cycle(COLOURS), logs.items(), strict=False):
-            for loss, style in (("loss", {"marker": ".", "ls": "", "alpha": 0.25}), ("eval_loss", {"marker": "o"})):
-                points = [(line[key] / unit, line[loss]) for line in log if loss in line]
-                known = {"label": name} if loss == "eval_loss" else {}
-                axes.plot(*np.array(points).reshape(-1, 2).T, color=colour, markersize=3.5, **style, **known)
-        axes.set(xlabel=f"{label} of training", yscale="log")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(colors=SOFT, which="both")
-        axes.grid(alpha=0.15)
-    left.set_ylabel("loss (nats per sequence)")
+        draw_loss(axes, logs, key, unit)
+        dress(axes, f"{label} of training", "loss (nats per sequence)" if axes is left else "")
     left.legend(frameon=False)
     return figure
 

@@ -28,8 +28,9 @@ from flexmdm import TextPipeline
 from flexmdm.evaluation.intervals import Interval, rate
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.evaluation.molecules import canonical, canonical_set, judge, scaffold_gaps
-from flexmdm.tasks.text.report import fill_with_bar
-from flexmdm.training.progress import LOG_FILE, draw_curves, read_log, training_of
+from flexmdm.reports.charts import draw_losses
+from flexmdm.tasks.pipeline import progress_bar
+from flexmdm.training.progress import LOG_FILE, read_log, training_of
 
 RESULTS = Path(__file__).parent / "results"
 SAMPLERS = {"flexmdm": ("tau", "spaced"), "mdm": ("tau",)}
@@ -52,7 +53,8 @@ def sampled(name: str, pipeline: TextPipeline, known: frozenset[str], num: int, 
     """One row: samples from nothing."""
     began = time.perf_counter()
     label = f"{name}, {sampler} {steps}"
-    answers = fill_with_bar(pipeline, [["", ""]], num, label, sampler=sampler, steps=steps)
+    with progress_bar(num, label) as bar:
+        answers = pipeline.fill([["", ""]], num, sampler=sampler, steps=steps, callback=bar)
     seconds = (time.perf_counter() - began) / num
     score = judge([answer.text for answer in answers], known)
     lengths = length_fidelity([len(a.tokens) for a in answers], pipeline.task.validation.store.lengths)
@@ -71,7 +73,8 @@ def infilled(name: str, pipeline: TextPipeline, num: int) -> dict:
     cut = [gap for n, text in enumerate(held_out(pipeline, 4 * num)) if (gap := scaffold_gaps(text, seed=n))][:num]
     if not cut:
         raise SystemExit(f"{name}: no held-out molecule has a branch that could be cut out")
-    answers = fill_with_bar(pipeline, [gap.pieces for gap in cut], 1, f"{name}, infilling", minimum=1)
+    with progress_bar(len(cut), f"{name}, infilling") as bar:
+        answers = pipeline.fill([gap.pieces for gap in cut], minimum=1, callback=bar)
     forms = [canonical(answer.text) for answer in answers]
     originals = [canonical(gap.before + gap.removed + gap.after) for gap in cut]
     return {
@@ -126,7 +129,7 @@ def main() -> None:
         if pipeline.task.model == "flexmdm" and not any(one["model"] == name for one in results["infilling"]):
             write("infilling", infilled(name, pipeline, arguments.num))
     draw(results).savefig(file.with_suffix(".png"), dpi=110, metadata={"Software": None})
-    draw_curves({run.name: read_log(run / LOG_FILE) for run in arguments.runs}, RESULTS / "molecules-loss.png")
+    draw_losses({run.name: read_log(run / LOG_FILE) for run in arguments.runs}, RESULTS / "molecules-loss.png")
     (RESULTS / "logs").mkdir(exist_ok=True)
     for run in arguments.runs:
         shutil.copy(run / LOG_FILE, RESULTS / "logs" / f"{run.name}.jsonl")

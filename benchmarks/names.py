@@ -25,7 +25,7 @@ from flexmdm.evaluation.distances import Estimate
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.sequences import Ragged
 from flexmdm.sweeps.text import held_out_bits
-from flexmdm.tasks.text.report import fill_with_bar
+from flexmdm.tasks.pipeline import progress_bar
 from flexmdm.training.progress import training_of
 
 RESULTS = Path(__file__).parent / "results"
@@ -63,7 +63,8 @@ def main() -> None:
     held_out = examples.store.take(examples.some(arguments.likelihoods))  # as held_out_bits takes them
     counted = bigram_bits(pipeline.task.train.store, held_out, pipeline.task.text.size)
     ours = held_out_bits(arguments.run.name, pipeline, arguments.likelihoods)
-    answers = fill_with_bar(pipeline, [["", ""]], arguments.num, "sampling")
+    with progress_bar(arguments.num, "sampling") as bar:
+        answers = pipeline.fill([["", ""]], arguments.num, callback=bar)
     lengths = length_fidelity([len(answer.tokens) for answer in answers], examples.store.lengths)
     floor = Estimate(float(counted.mean()), float(counted.std()) / math.sqrt(len(counted)))
     content: dict[str, Any] = {

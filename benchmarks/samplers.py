@@ -24,7 +24,6 @@ import torch
 from rich.console import Console
 
 import flexmdm
-from flexmdm.evaluation.charts import draw_panels, quality_panel, save_figure
 from flexmdm.evaluation.trials import (
     Outcome,
     Quality,
@@ -37,6 +36,7 @@ from flexmdm.evaluation.trials import (
     words_subject,
 )
 from flexmdm.generation import POLICIES
+from flexmdm.reports.charts import draw_panels, quality_panel, save_figure
 
 EXAMPLES = """examples:
   python benchmarks/samplers.py --quick            a few minutes, to see that it works (samplers-quick.*)
@@ -265,7 +265,7 @@ def picture(plans: Sequence[Plan], results: Results, path: Path) -> None:
     for plan in plans:
         outcomes = [outcome for trial in plan.sweep if (outcome := results.find(plan.subject, trial)) is not None]
         panels.append(quality_panel(plan.subject.name.capitalize(), outcomes, plan.noise, plan.subject.samples))
-    save_figure(draw_panels(panels, "Samplers with an exact denoiser: error against evaluations"), [path])
+    save_figure(draw_panels(panels, "Samplers with an exact denoiser: error against evaluations"), path)
 
 
 def main() -> None:

@@ -17,9 +17,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from flexmdm.reports.maze import table_of
 from flexmdm.sweeps.maze import plan
 from flexmdm.tasks.loading import load
-from flexmdm.tasks.maze.report import table_of
 from flexmdm.training.progress import read_log
 
 EXAMPLES = """examples:

@@ -20,12 +20,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from rich.console import Console
 
-from flexmdm.evaluation.charts import COLOURS, MARKERS
 from flexmdm.evaluation.fluency import ReferenceLM
 from flexmdm.evaluation.lengths import length_floor
+from flexmdm.reports.charts import COLOURS, MARKERS, draw_losses
 from flexmdm.sweeps.text import Judge, held_out_bits, measure
 from flexmdm.tasks.text.pipeline import TextPipeline
-from flexmdm.training.progress import LOG_FILE, draw_curves, read_log, training_of
+from flexmdm.training.progress import LOG_FILE, read_log, training_of
 
 EXAMPLES = """examples:
   python benchmarks/text.py runs/enwik8 runs/enwik8-mdm --name enwik8
@@ -113,7 +113,7 @@ def main() -> None:
     for run in arguments.runs:
         shutil.copy(run / LOG_FILE, RESULTS / "logs" / f"{run.name}.jsonl")
     logs = {name: read_log(RESULTS / "logs" / f"{name}.jsonl") for name in results["runs"]}
-    draw_curves(logs, RESULTS / f"{arguments.name}-loss.png")
+    draw_losses(logs, RESULTS / f"{arguments.name}-loss.png")
 
 
 def _settings(model: str) -> list[tuple[str, int]]:

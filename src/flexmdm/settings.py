@@ -17,7 +17,8 @@ def setting(
     help: str = "",
     flag: str | None = None,
     parse: Callable[[str], Any] | None = None,
-    option: bool = True,
+    min: float | None = None,
+    max: float | None = None,
     default_factory: Callable[[], Any] | Any = MISSING,
     **field_options: Any,
 ) -> Any:
@@ -25,28 +26,29 @@ def setting(
 
     Args:
         default, default_factory: as in `dataclasses.field`.
-        help: the help text of its option.
-        flag: the name of its option; by default that of the field, with hyphens.
+        help: the help text of its option; without one the command line has no option for it.
+        flag: a second name of its option, beside that of the field.
         parse: makes the value from the text of the option, where it is not a plain number, text or flag.
-        option: whether the command line has an option for it at all.
+        min, max: bounds of its option.
         field_options: further options of `dataclasses.field`.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
     ... class Recipe:
     ...     batch_size: int = setting(64, help="Sequences per pass.")
-    >>> flag_of(fields(Recipe)[0]), Recipe().batch_size
-    ('--batch-size', 64)
+    >>> flags_of(fields(Recipe)[0]), Recipe().batch_size
+    (['--batch-size'], 64)
     """
-    metadata = {"help": help, "flag": flag, "parse": parse, "option": option and bool(help)}
+    metadata = {"help": help, "flag": flag, "parse": parse, "min": min, "max": max}
     return field(default=default, default_factory=default_factory, metadata=metadata, **field_options)
 
 
-def flag_of(one: Field) -> str:
-    """Return the name of the option of a field."""
-    return one.metadata.get("flag") or "--" + one.name.replace("_", "-")
+def flags_of(one: Field) -> list[str]:
+    """Return the names of the option of a field: its own, and perhaps a second one."""
+    names = ["--" + one.name.replace("_", "-"), one.metadata.get("flag")]
+    return [name for name in names if name]
 
 
 def options_of(settings: Any) -> dict[str, Field]:
     """Return the fields of a settings class that the command line has options for, by name."""
-    return {one.name: one for one in fields(settings) if one.metadata.get("option")}
+    return {one.name: one for one in fields(settings) if one.metadata.get("help")}

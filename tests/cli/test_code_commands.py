@@ -87,13 +87,13 @@ def test_what_a_run_on_code_cannot_fill_is_said(programs, trained, command):
         out, err, code = command("infill", run, *arguments)
         assert code == 2 and message in err, err
     out, err, code = command("sample", run)
-    assert code == 2 and f"{run} fills gaps in programs: flexmdm infill {run} --file program.py" in err, err
+    assert code == 2 and "does not write from nothing: flexmdm infill RUN --file program.py" in err, err
     out, err, code = command("infill", "nowhere", "--file", next(programs.glob("*.py")))
     assert code == 2 and "nowhere is not a run" in err, err
 
 
 def test_programs_that_are_no_python_are_counted(programs, command, monkeypatch):
-    monkeypatch.setattr("flexmdm.runs.train.seconds_per_step", lambda *_: 7.0)
+    monkeypatch.setattr("flexmdm.runs.planning.seconds_per_step", lambda *_: 7.0)
     out, err, code = command("train", programs, *TINY, "--mixture", "line=1", "--dry-run")
     assert code == 0 and "flexmdm on code" in out and "40 functions" in out and "1 bad programs skipped" in out, err
 

@@ -10,12 +10,9 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from flexmdm.cli import entry, main, shared, train
+from flexmdm.cli import entry, main, shared
 from flexmdm.generation.generate import SAMPLERS
-from flexmdm.tasks.code.task import CodeTask
-from flexmdm.tasks.maze.task import MazeTask
-from flexmdm.tasks.sft.task import SFTTask
-from flexmdm.tasks.text.task import TextTask
+from flexmdm.tasks.registry import settings_class, task_class, task_names
 
 runner = CliRunner()
 
@@ -201,11 +198,20 @@ def test_the_help_says_that_a_step_is_no_evaluation(command):
     assert said in help_of(command)
 
 
-def test_the_command_line_knows_all_samplers_and_the_tasks_of_all_options():
+def test_the_command_line_knows_all_samplers():
     assert set(shared._SAMPLERS) == set(SAMPLERS)
-    kinds = {"text": TextTask, "sft": SFTTask, "code": CodeTask, "maze": MazeTask}
-    for name, (_, tasks) in train._OPTIONS.items():
-        assert {task for task, kind in kinds.items() if name in {f.name for f in fields(kind)}} == set(tasks)
+
+
+def test_the_help_of_an_option_says_which_tasks_have_it():
+    help = help_of("train")
+    for said in ("text, sft, code: Most tokens of a sequence", "sft: Field of the prompt", "maze: Number of subgoals"):
+        assert said in help
+
+
+@pytest.mark.parametrize("name", task_names())
+def test_a_task_has_the_settings_that_its_options_are_made_of(name):
+    made, used = fields(settings_class(name)), fields(task_class(name))
+    assert {one.name for one in made} == {one.name for one in used}
 
 
 @pytest.mark.parametrize(
@@ -225,7 +231,7 @@ def test_the_command_line_knows_all_samplers_and_the_tasks_of_all_options():
         ),
         (
             ["sample", "--pretrained", "text", "--through", "1,1"],
-            "text is no maze: it was trained on text, and --throug",
+            "--through is for runs on maze, and text was trained on text",
         ),
         (["sample", "--pretrained", "text", "--sampler", "magic"], "--sampler magic"),
         (["eval", "--pretrained", "text", "--sampler", "magic"], "--sampler magic"),
@@ -264,7 +270,55 @@ def test_eval_of_a_maze_writes_an_object_or_a_list_with_the_run(monkeypatch, cap
         assert score["run"] == "maze41" and {"success", "evaluations"} <= set(score)
 
 
-def test_importing_the_command_line_loads_nothing_heavy():
-    code = "import sys, flexmdm.cli; print(*{name.split('.')[0] for name in sys.modules})"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+COMMANDS = ["", "train", "retrofit", "eval", "sample", "complete", "infill", "demo", "demo maze", "demo oracle"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_loads_nothing_heavy(command):
+    code = (
+        "import sys; sys.argv = ['flexmdm', *sys.argv[1:], '--help']\nfrom flexmdm.cli import main\n"
+        "try: main()\nfinally: print('loaded', *{name.split('.')[0] for name in sys.modules})"
+    )
+    arguments = [sys.executable, "-c", code, *command.split()]
+    printed = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    loaded = printed.rpartition("loaded ")[2].split()
+    assert "typer" in loaded
     assert not {"torch", "numpy", "matplotlib", "transformers", "datasets", "gradio"} & set(loaded)
+
+
+# Missing packages -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("package", "install"),
+    [
+        ("transformers", "pip install 'flexmdm[train]'"),
+        ("peft", "pip install 'flexmdm[train]'"),
+        ("tokenizers", "pip install 'flexmdm[train]'"),
+        ("huggingface_hub", "pip install 'flexmdm[train]'"),
+        ("lm_eval", "pip install 'flexmdm[eval]'"),
+        ("gguf", "pip install 'flexmdm[eval]'"),
+        ("rdkit", "pip install 'flexmdm[eval]'"),
+        ("tensorboard", "pip install tensorboard"),
+    ],
+)
+def test_a_missing_package_is_one_line_with_the_command_that_installs_it(monkeypatch, capsys, package, install):
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not there
+    err, code = runs(monkeypatch, capsys, lambda **_: __import__(f"{package}.some.part"))
+    assert code == 2 and err == f"error: this needs the package {package}, which is not installed: {install}\n"
+
+
+def test_a_missing_module_of_ours_keeps_its_traceback(monkeypatch):
+    fake_demo(monkeypatch, lambda **_: __import__("flexmdm.nowhere"))
+    monkeypatch.setattr(sys, "argv", ["flexmdm", "demo", "oracle"])
+    with pytest.raises(ModuleNotFoundError, match="nowhere"):
+        main()
+
+
+@pytest.mark.parametrize(("log", "said"), [("wandb", "pip install wandb"), ("paper", "there is no logger 'paper'")])
+def test_a_log_that_cannot_be_kept_is_said_before_training_begins(monkeypatch, capsys, tmp_path, log, said):
+    monkeypatch.setattr("flexmdm.runs.train.find_spec", lambda name: None)
+    monkeypatch.setattr("flexmdm.runs.train.settle", None)  # not to be called
+    arguments = "train", "--task", "maze", "--size", "7", "--log", log, "--device", "cpu", "--out", str(tmp_path / "x")
+    err, code = runs(monkeypatch, capsys, None, *arguments)
+    assert code == 2 and said in err and not (tmp_path / "x").exists()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flexmdm.tasks.maze import report
+from flexmdm.reports import maze as report
 from flexmdm.tasks.maze.grid import Maze
 
 TINY = [
@@ -214,6 +214,10 @@ def test_cells_that_cannot_be_connected_are_named(cells, words, run, tmp_path, m
     assert code == 2
     assert all(word in err for word in words), err
     assert not list(tmp_path.iterdir())
+
+
+def test_runs_that_cannot_be_measured_together_are_named(run, mdm, command):
+    assert "runs on mazes are evaluated one by one, and these are 2" in command("eval", run, mdm)[1]
 
 
 def test_more_subgoals_than_any_path_has_cells(run, command):

@@ -79,7 +79,7 @@ def test_a_run_is_written_as_a_checkpoint_of_llada(mdm, tmp_path, command):
 
 
 def test_a_small_run_is_planned_as_a_training(mdm, command, monkeypatch):
-    monkeypatch.setattr("flexmdm.runs.train.seconds_per_step", lambda *_: 7.0)
+    monkeypatch.setattr("flexmdm.runs.planning.seconds_per_step", lambda *_: 7.0)
     out, errors, code = command("retrofit", mdm, "--dry-run")
     assert code == 0 and "about 7.00 s per step" in out, errors
 

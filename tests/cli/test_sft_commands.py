@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from flexmdm.cli.evaluate import _how_to_measure
-from flexmdm.tasks.sft import report
 from flexmdm.tasks.sft.pipeline import SFTPipeline
 
 TINY = [
@@ -33,28 +31,29 @@ def test_a_run_trains_resumes_and_answers(model, sums, trained, command, tmp_pat
     assert last["step"] == 6 and {"eval_bits_per_token", "eval_bits_per_character"} <= set(last)
     pipeline, file = SFTPipeline.from_pretrained(run), tmp_path / "answers.json"
     assert pipeline.model.config.vocab_size == pipeline.task.vocab_size
-    answers = report.answer(pipeline, ["3+4", "5+6"], 2, json=file, watch=True, steps=4)
+    questions = tmp_path / "questions.txt"
+    questions.write_text("3+4\n5+6\n")
+    options = ["--num", 2, "--json", file, "--watch", "--steps", 4]
+    out, err, code = command("complete", run, "--file", questions, *options)
+    assert code == 0 and "clock" in out, err
+    answers = pipeline.answer(["3+4", "5+6"], 2, full=True, steps=4)
     rows = json.loads(file.read_text())
     assert [row["prompt"] for row in rows] == ["3+4", "3+4", "5+6", "5+6"]
-    assert [row["answer"] for row in rows] == [answer.text for answer in answers]
-    assert all(row["evaluations"] == answer.evaluations >= 1 for row, answer in zip(rows, answers, strict=True))
+    assert [row["answer"] for row in rows] == [one.text for one in answers]
+    assert all(row["evaluations"] == one.evaluations >= 1 for row, one in zip(rows, answers, strict=True))
 
 
 def test_what_a_run_on_pairs_cannot_do_is_said(sums, trained, command):
     run = trained("sums", "train", sums, *TINY)
     out, err, code = command("eval", run, "--num", "5")
     assert code == 2 and "sums: a run on sft is measured by --benchmark gsm8k --data FOLDER" in err
+    for wrong in (["sample", run], ["infill", run, "a___b"]):
+        assert 'flexmdm complete RUN "a question"' in command(*wrong)[1]
     out, err, code = command("complete", run, "")
     assert code == 2 and "the prompt is empty, and this model answers prompts: write a question" in err
     out, err, code = command("complete", run, "1+1", "--sampler", "low_confidence")
     expected = f"--sampler low_confidence is for MDM only, and {run} is a FlexMDM: take spaced, adaptive or tau"
     assert code == 2 and expected in err and "Prompt" not in err
-
-
-def test_runs_that_cannot_be_measured_together_are_named():
-    assert _how_to_measure({"mine": "code"}).startswith("mine: a run on code is measured by --benchmark humaneval-i")
-    assert "(a on text, b on maze): evaluate those of one task at a time" in _how_to_measure({"a": "text", "b": "maze"})
-    assert "runs on mazes are evaluated one by one" in _how_to_measure({"a": "maze", "b": "maze"})
 
 
 def test_from_a_run_of_characters_all_unknown_ones_are_named_at_once(sums, trained, command, tmp_path):
@@ -86,7 +85,7 @@ def test_a_csv_trains_with_named_fields_and_a_format(command, tmp_path):
 
 
 def test_a_dry_run_shows_prompts_with_masks_behind_them(sums, command, monkeypatch, tmp_path):
-    monkeypatch.setattr("flexmdm.runs.train.seconds_per_step", lambda *_: 7.0)
+    monkeypatch.setattr("flexmdm.runs.planning.seconds_per_step", lambda *_: 7.0)
     out, err, code = command("train", sums, *TINY, "--dry-run")
     assert code == 0 and "flexmdm on sft" in out and "alpha" in out, err
 

@@ -13,8 +13,10 @@ from flexmdm.cli import entry
 from flexmdm.cli.shared import check_writable
 from flexmdm.evaluation.fluency import Perplexity
 from flexmdm.evaluation.intervals import Interval
+from flexmdm.reports import text as report
+from flexmdm.reports.answers import show
+from flexmdm.sweeps import text as evaluation
 from flexmdm.tasks.pipeline import Answer
-from flexmdm.tasks.text import evaluation, report
 
 runner = CliRunner()
 TINY = [
@@ -127,7 +129,7 @@ def test_an_empty_sample_is_seen_on_a_terminal_alone(run, tmp_path):
     empty = Answer("", ("",), (), 1, False, Prompt.empty())
     for terminal in (True, False):
         console, file = Console(file=io.StringIO(), force_terminal=terminal, color_system=None), tmp_path / "a.json"
-        report.show(pipeline.task, [["", ""]], [empty, empty], file, console=console)
+        show(pipeline, [empty, empty], (), file, console=console)
         assert console.file.getvalue().count("(empty)") == (2 if terminal else 0)
         assert [row["text"] for row in json.loads(file.read_text())] == ["", ""]
 
@@ -203,7 +205,7 @@ def test_a_run_works_from_another_folder(names, monkeypatch, command, tmp_path):
 
 
 def test_a_dry_run_decodes_the_first_states_and_trains_nothing(names, monkeypatch, command, tmp_path):
-    monkeypatch.setattr("flexmdm.runs.train.seconds_per_step", lambda *_: 7.0)
+    monkeypatch.setattr("flexmdm.runs.planning.seconds_per_step", lambda *_: 7.0)
     monkeypatch.chdir(tmp_path)
     out, err, code = command("train", names, "--dry-run", *TINY)
     assert code == 0, err
@@ -295,11 +297,11 @@ def test_bad_lines_can_be_skipped_and_are_counted(command, tmp_path):
         (["infill", "RUN", "ä___"], "ä"),
         (["infill", "RUN", "caf\udce9___"], "has the byte 0xe9, which is not UTF-8"),
         (["complete", "RUN", "caf\udce9"], "has the byte 0xe9, which is not UTF-8"),
-        (["infill", "RUN", "a___", "--max", "0"], "Invalid value for '--max'"),
+        (["infill", "RUN", "a___", "--max", "0"], "Invalid value for '--maximum' / '--max'"),
         (["complete", "RUN", "a" * 30], "no room: 30 tokens are given, and this model was trained on at most 24"),
         (["infill", "RUN", "a___a", "--min", "30"], "2 tokens are given, each gap takes 30 or more, and this model"),
         (["complete", "RUN"], "what text?"),
-        (["sample", "RUN", "--through", "1,1"], "is no maze: it was trained on text, and --through is for mazes"),
+        (["sample", "RUN", "--through", "1,1"], "--through is for runs on maze, and"),
         (["sample", "RUN", "--sampler", "low_confidence"], "is a FlexMDM: take spaced, adaptive or tau"),
         (["infill", "RUN", "a___", "--sampler", "low_confidence"], "low_confidence is for MDM only, and"),
         (["eval", "RUN", "--sampler", "low_confidence"], "low_confidence is for MDM only, and"),
@@ -345,7 +347,7 @@ def test_off_a_terminal_an_answer_has_nothing_beside_it(run, command):
 
 
 def test_options_that_do_not_fit_a_run_are_named_before_any_is_measured(run, mdm, command, monkeypatch):
-    monkeypatch.setattr("flexmdm.sweeps.text.fill_with_bar", None)
+    monkeypatch.setattr("flexmdm.sweeps.text.progress_bar", None)
     for option, message in [
         (["--confidence", "top_prob"], "sampler 'tau' has no confidence"),
         (["--steps", "4", "0"], ""),
@@ -388,7 +390,7 @@ def test_the_figures_are_kept_if_the_page_fails(run, command, tmp_path, monkeypa
     def page(*_):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("flexmdm.evaluation.textreport.page", page)
+    monkeypatch.setattr("flexmdm.reports.text.write_page", page)
     file, options = tmp_path / "s.json", ["--num", "4", "--steps", "4", "--reference", "none", "--likelihoods", "0"]
     out, err, code = command("eval", run, *options, "--json", file, "--page", tmp_path / "p.html")
     assert code == 2 and "the disk is full" in err and json.loads(file.read_text())["run"] == str(run)
@@ -401,7 +403,8 @@ def test_an_evaluation_of_few_samples_says_that_its_intervals_are_too_narrow(run
 
 
 def test_an_evaluation_shows_the_entropy_of_the_openings_and_what_was_cut(run, monkeypatch):
-    monkeypatch.setattr(evaluation, "OPENING", 1)
+    for module in (evaluation, report):
+        monkeypatch.setattr(module, "OPENING", 1)
     cut = Perplexity(Interval(9.0, 8.0, 10.0), 4, 0, 3)
     monkeypatch.setattr(evaluation, "generative_perplexity", lambda *_, **__: cut)
     monkeypatch.setattr(report, "_reference", lambda *_: "a model")

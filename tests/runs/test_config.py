@@ -1,12 +1,13 @@
 """A run is what its run.json says, and nothing else gets in."""
 
+import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from flexmdm.runs.config import RUN_FILE, RunConfig, override, read_config_file
+from flexmdm.runs.config import RUN_FILE, RunConfig, read_config_file
 from flexmdm.training.recipe import Network, Recipe
 
 
@@ -130,6 +131,21 @@ def test_unknown_keys_are_named_with_those_that_are_known():
         RunConfig.from_dict({"task": {}, "optimizer": {}})
 
 
+@pytest.mark.parametrize("network", [{"hidden": 16}, {}])
+def test_a_run_from_before_the_counting_head_keeps_its_head_and_its_clock(network, tmp_path, monkeypatch):
+    @dataclass(frozen=True)
+    class Later(Network):
+        insertion_head: str = "count"
+        clock: str = "logarithms"
+
+    monkeypatch.setattr("flexmdm.runs.config.Network", Later)
+    stored = {"task": {"name": "maze"}, "network": network}
+    (tmp_path / RUN_FILE).write_text(json.dumps(stored))
+    old, new = RunConfig.read(tmp_path).network, RunConfig.from_dict(stored).network
+    assert (old.insertion_head, old.clock) == ("gap", "waves")
+    assert (new.insertion_head, new.clock) == ("count", "logarithms")
+
+
 def test_a_folder_without_run_json_is_not_a_run(tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(ValueError, match=f"{folder} is not a run"):
@@ -170,10 +186,6 @@ def test_a_config_file_with_a_mistake_is_named(text, words, tmp_path):
     file.write_text(text)
     with pytest.raises(ValueError, match=f"a.toml .*{words}"):
         read_config_file(file)
-
-
-def test_what_is_none_overrides_nothing():
-    assert override(Recipe(), {"steps": None, "seed": 4}) == Recipe(seed=4)
 
 
 # The configurations of the paper --------------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ import torch
 from flexmdm.backbones import llada
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.backbones.retrofit import RetrofitModel, load_base, untrained
+from flexmdm.runs.building import build
 from flexmdm.runs.config import RunConfig
-from flexmdm.runs.train import build, train
+from flexmdm.runs.train import train
 from flexmdm.tasks.code.task import CodeTask
 from flexmdm.tasks.loading import load
 from flexmdm.tasks.maze.task import MazeTask

@@ -15,8 +15,10 @@ from safetensors.torch import load_file
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.runs import train as module
+from flexmdm.runs.building import build
 from flexmdm.runs.config import RUN_FILE, RunConfig
-from flexmdm.runs.train import build, steps_within, train
+from flexmdm.runs.planning import steps_within
+from flexmdm.runs.train import train
 from flexmdm.schedules import CosineSchedule, PolynomialSchedule
 from flexmdm.tasks.loading import load
 from flexmdm.training.checkpoints import SEAL, checkpoints, fault, step_of
@@ -59,7 +61,7 @@ def longer(tiny, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def no_curves(monkeypatch):
     """They take longer than the training; the two runs above have them."""
-    monkeypatch.setattr(module, "draw_curves", lambda logs, file: None)
+    monkeypatch.setattr(module, "draw_losses", lambda logs, file: None)
 
 
 @pytest.fixture
@@ -448,7 +450,7 @@ def test_as_many_steps_are_planned_as_fit_in_the_time(accumulation, steps, tiny,
     config = tiny(accumulation=accumulation)
     task, model = build(config)
     before = [p.detach().clone() for p in model.parameters()]
-    monkeypatch.setattr(module, "time", Clock)
+    monkeypatch.setattr("flexmdm.runs.planning.time", Clock)
     assert steps_within(10.0, config, task, model) == steps
     assert all(map(torch.equal, before, model.parameters()))  # it tries them on a copy
     assert steps_within(1e-3, config, task, model) == 1

@@ -10,12 +10,12 @@ import torch
 from rich.console import Console
 
 from flexmdm.evaluation.intervals import Interval
+from flexmdm.reports.benchmarks import draw
 from flexmdm.sweeps.sweep import (
     Entrant,
     Refused,
     Scored,
     differences,
-    draw,
     fingerprint,
     options_of,
     split_of,

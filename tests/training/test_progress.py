@@ -9,7 +9,7 @@ from rich.console import Console
 
 from flexmdm.training import progress
 from flexmdm.training.checkpoints import fault
-from flexmdm.training.progress import FileLog, LiveProgress, TimeLimit, draw_curves, read_log
+from flexmdm.training.progress import FileLog, LiveProgress, TimeLimit, read_log
 
 
 class Clock:
@@ -90,37 +90,6 @@ def test_what_is_neither_a_loss_nor_an_evaluation_is_no_line(tmp_path, clock):
 
 def test_no_log_has_no_lines(tmp_path):
     assert read_log(tmp_path / "log.jsonl") == []
-
-
-# The picture ---------------------------------------------------------------------------------------------------------
-
-LINE = {"step": 1, "seconds": 4.0, "loss": 3.0}
-HELD_OUT = {"step": 1, "seconds": 5.0, "eval_loss": 3.5}
-
-
-@pytest.mark.parametrize(
-    "logs",
-    [
-        {},
-        {"flexmdm": []},
-        {"flexmdm": [LINE]},
-        {"flexmdm": [HELD_OUT]},
-        {"flexmdm": [LINE, HELD_OUT], "mdm": []},
-        {"flexmdm": [{**LINE, "seconds": 9000.0 * k, "loss": 3.0 / k} for k in range(1, 50)], "mdm": [LINE]},
-    ],
-    ids=["no runs", "no lines", "one batch", "one evaluation", "both", "hours"],
-)
-def test_curves_can_be_drawn_of_whatever_there_is(logs, tmp_path):
-    draw_curves(logs, tmp_path / "loss.png")
-    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_every_run_has_its_curve(tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: drawn.append(figure))
-    draw_curves({f"run {k}": [LINE, HELD_OUT] for k in range(6)}, tmp_path / "loss.png")
-    names = [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()]
-    assert names == [f"run {k}" for k in range(6)]
 
 
 # The limit -----------------------------------------------------------------------------------------------------------

@@ -68,7 +68,13 @@ class RetrofitModel(FlexMDMModel):
 
     @classmethod
     def from_pretrained(
-        cls, folder: Any, *_: Any, dtype: torch.dtype | None = None, base: str | None = None, **options: Any
+        cls,
+        folder: Any,
+        *_: Any,
+        dtype: torch.dtype | None = None,
+        base: str | None = None,
+        config: RetrofitConfig | None = None,
+        **options: Any,
     ) -> Self:
         """Load what `save_pretrained` wrote.
 
@@ -76,10 +82,11 @@ class RetrofitModel(FlexMDMModel):
             folder: where; or a name on the Hub.
             dtype: of all weights; of a model with adapters, of the frozen ones. By default as they were.
             base: where the frozen weights are now, if they have moved.
+            config: its configuration, for who has read it already.
             options: for loading the frozen weights, such as ``device_map``.
         """
         folder = Path(folder) if Path(folder).is_dir() else Path(snapshot_download(str(folder)))
-        config = RetrofitConfig.from_pretrained(folder)
+        config = config or RetrofitConfig.from_pretrained(folder)
         stored = _stored_weights(folder)
         if config.lora is None:
             model = cls._assembled(config, stored, dtype, folder)

@@ -84,7 +84,9 @@ def compete(
         figures = {"data": str(contest.file), "split": contest.split, "seed": options.get("seed", 0)}
         _write(json, name, f"{folder}/", {**figures, "results": results}, compared)
     if page is not None:
-        sweeps.draw(points, contest, page)
+        from flexmdm.reports.benchmarks import draw
+
+        draw(points, contest, page)
         console.print(f"the figure is {page}", highlight=False)
 
 

@@ -47,10 +47,10 @@ def maze(
     steps: Annotated[int | None, typer.Option(min=1, help="Train for so many steps instead of --minutes.")] = None,
 ) -> None:
     """Train FlexMDM and MDM on a small maze, side by side, and compare how they plan; makes a page to look at."""
-    from flexmdm.cli.train import _span
     from flexmdm.demos import maze as demo
+    from flexmdm.tasks.maze.settings import span
 
-    low, high = _span(subgoals) or (2, 6)
+    low, high = span(subgoals)
     demo.run(
         output=output, minutes=minutes, size=size, subgoals=(low, high), num=num, seed=seed, json=json, steps=steps
     )

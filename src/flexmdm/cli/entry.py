@@ -5,9 +5,10 @@ is imported inside the commands.
 """
 
 import os
+import re
 import sys
 import warnings
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from typing import Annotated, Any
 
 import typer
@@ -47,6 +48,9 @@ _LESS_MEMORY = {
     "of a --config, --shard under torchrun, or --four-bit",
     "eval": "take a smaller --batch-size (--benchmark) or --num, or --device cpu",
 }
+
+# Optional packages that no extra of flexmdm installs.
+_ALONE = ("tensorboard", "trackio", "wandb", "bitsandbytes", "zstandard")
 
 app = typer.Typer(
     name="flexmdm",
@@ -104,7 +108,7 @@ def main() -> None:
 
 
 def _interruption(leaving: BaseException | None) -> KeyboardInterrupt | None:
-    """The Ctrl-C that typer left because of, if it was one; its text says what is kept."""
+    """Return the Ctrl-C that typer left because of, if it was one; its text says what is kept."""
     while leaving is not None and not isinstance(leaving, KeyboardInterrupt):
         leaving = leaving.__cause__ or leaving.__context__
     return leaving
@@ -115,7 +119,9 @@ def _show_warning(message: Warning | str, *_: Any) -> None:
 
 
 def _problem(error: Exception) -> str | None:
-    """What to tell the user; ``None`` if it is our fault."""
+    """Return what the user can do about an error; ``None`` if it is a mistake of flexmdm."""
+    if isinstance(error, ModuleNotFoundError):
+        return _missing((error.name or "").partition(".")[0])
     if isinstance(error, MemoryError | RuntimeError) and (
         type(error).__name__ in _MEMORY_ERRORS or any(sign in str(error) for sign in _NO_MEMORY)
     ):
@@ -127,3 +133,14 @@ def _problem(error: Exception) -> str | None:
             "take an earlier checkpoint of the run"
         )
     return str(error) if isinstance(error, ValueError | OSError) else None
+
+
+def _missing(package: str) -> str | None:
+    """Return how to install an optional package that is missing; ``None`` if flexmdm has none of that name."""
+    if package in _ALONE:
+        return f"this needs the package {package}, which is not installed: pip install {package}"
+    for required in requires("flexmdm") or ():
+        name, extra = re.match(r"[\w-]+", required), re.search(r"extra == ['\"](\w+)", required)
+        if name and extra and name[0].replace("-", "_").lower() == package != "flexmdm":
+            return f"this needs the package {package}, which is not installed: pip install 'flexmdm[{extra[1]}]'"
+    return None

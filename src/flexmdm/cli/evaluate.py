@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +28,6 @@ EXAMPLES = """
 
 * `flexmdm eval --benchmark humaneval-infill --split single-line --samples FILE --data FOLDER --json OUT`: fillings
 """
-_BENCHMARKS = {"sft": "gsm8k", "code": "humaneval-infill"}  # of the tasks that have no figures of their own
 
 
 def evaluate(
@@ -153,82 +150,50 @@ def evaluate(
         _refuse(of_benchmarks, "for --benchmark, and there is none")
     options = shared.options(sampler, None, temperature, top_p, confidence, window, block)
     subgoal_counts = _numbers("7" if subgoals is None else subgoals)
-    shared.announce(*folders, pretrained)
     names = _names(folders, pretrained)
     shared.check_writable(json, page)
     loaded = {name: shared.load(folder, pretrained, device, sampler) for name, folder in names.items()}
+    paths = {name: folder or pretrained for name, folder in names.items()}
     if benchmark is not None:
         from flexmdm.cli.benchmark import compete
 
         options |= {"seed": seed or 0, "batch_size": batch_size, "workers": workers}
-        paths = {name: folder or pretrained for name, folder in names.items()}
         compete(benchmark, loaded, data, split, counts or [64], num, json, page, paths=paths, **options)
         return
-    tasks = {task.name for task, _ in loaded.values()}
-    if tasks == {"maze"} and len(loaded) == 1:
-        from flexmdm.tasks.maze import report as maze
+    from flexmdm.cli import dispatch
 
-        if len(counts) > 1:
-            raise ValueError("a maze is evaluated with one number of steps at a time")
-        (name, (task, model)), *_ = loaded.items()
-        steps_option: dict[str, Any] = {"steps": counts[0]} if counts else {}
-        scores = maze.evaluate(task, model, subgoal_counts, num or 500, seed=seed or 0, **steps_option, **options)
-        _write(json, [{"run": names[name] or pretrained, **score.to_dict()} for score in scores])
-        return
-    if tasks != {"text"}:
-        raise ValueError(_how_to_measure({name: task.name for name, (task, _) in loaded.items()}))
-    from flexmdm.tasks.text import report
-    from flexmdm.tasks.text.pipeline import TextPipeline
+    def write(results: list[tuple[str, dict[str, Any]]]) -> None:
+        _write(json, [{"run": paths[name], **figures} for name, figures in results])
 
-    pipelines = {name: TextPipeline(task, model) for name, (task, model) in loaded.items()}
-    report.evaluate(
-        pipelines,
-        counts or [64],
-        num or 500,
-        "auto" if reference is None else reference,
-        200 if likelihoods is None else likelihoods,
-        page=page,
-        command=shlex.join(["flexmdm", *sys.argv[1:]]),
-        keep=lambda rows: _write(json, [{"run": names[row["model"]] or pretrained, **row} for row in rows]),
-        seed=seed or 0,
-        **options,
+    dispatch.evaluate(
+        loaded,
+        dispatch.Evaluation(num, counts, seed or 0, subgoal_counts, reference, likelihoods, page, options, write),
     )
 
 
 def _refuse(options: dict[str, Any], why: str) -> None:
-    """An option that would change nothing must not seem to."""
+    """Raise if an option was given that would change nothing."""
     given = [option for option, value in options.items() if value is not None]
     if given:
         raise ValueError(f"{', '.join(given)}: {why}; leave that out")
 
 
 def _write(file: Path | None, rows: list[dict[str, Any]]) -> None:
-    from flexmdm.tasks.text.report import write_json
+    from flexmdm.reports.files import write_json
 
     if file is not None:
         write_json(file, rows[0] if len(rows) == 1 else rows)
 
 
-def _how_to_measure(tasks: dict[str, str]) -> str:
-    """What to do with runs, given with the tasks that they were trained on, which are not all text."""
-    learned = ", ".join(f"{run} on {task}" for run, task in tasks.items())
-    if len(set(tasks.values())) > 1:
-        return f"these runs were trained on different tasks ({learned}): evaluate those of one task at a time"
-    (task,) = set(tasks.values())
-    if task == "maze":
-        return f"runs on mazes are evaluated one by one, and these are {len(tasks)}: give one"
-    return f"{', '.join(tasks)}: a run on {task} is measured by --benchmark {_BENCHMARKS[task]} --data FOLDER"
-
-
 def _runs_and_steps(arguments: list[str], steps: str | None) -> tuple[list[str], list[int]]:
-    """Numbers that stand among the runs belong to --steps, as in --steps 16 64 256."""
+    """Return the runs and the steps; numbers among the runs belong to --steps, as in --steps 16 64 256."""
     folders = [one for one in arguments if not one.isdigit() or Path(one).exists()]
     text = ",".join([*([steps] if steps else []), *(one for one in arguments if one not in folders)])
     return folders, _numbers(text, "--steps", "16,64,256") if text else []
 
 
 def _names(folders: list[str], pretrained: str | None) -> dict[str, str | None]:
-    """What to call each run: its folder's name, or all of its path if two have the same."""
+    """Return the folders by name: that of the folder, or all of its path if two have the same."""
     if pretrained is not None or not folders:
         return {pretrained or "": folders[0] if folders else None}
     short = [Path(folder).name for folder in folders]

@@ -39,9 +39,7 @@ File = Annotated[
     Path | None,
     typer.Option(help="Read one text per line from a file (code: one program).", exists=True, dir_okay=False),
 ]
-Num = Annotated[int, typer.Option("--num", "-n", min=1, help="Answers per text.")]
-Minimum = Annotated[int, typer.Option("--min", min=0, help="Tokens per gap at least.")]
-Maximum = Annotated[int | None, typer.Option("--max", min=1, help="Tokens per gap at most. [default: any]")]
+Num = Annotated[int, typer.Option("--num", "-n", min=1, help="Number of answers per text.")]
 
 
 def infill(
@@ -50,9 +48,13 @@ def infill(
     pretrained: shared.Pretrained = None,
     file: File = None,
     num: Num = 1,
-    minimum: Minimum = 0,
-    maximum: Maximum = None,
-    gap_marker: Annotated[str, typer.Option(help="What stands for a gap in the text.")] = "___",
+    minimum: Annotated[int, typer.Option("--minimum", "--min", min=0, help="Fewest tokens of a gap.")] = 0,
+    maximum: Annotated[
+        int | None, typer.Option("--maximum", "--max", min=1, help="Most tokens of a gap. [default: any]")
+    ] = None,
+    gap_marker: Annotated[
+        str | None, typer.Option(help="What stands for a gap in the text. [default: ___]", show_default=False)
+    ] = None,
     sampler: shared.Sampler = None,
     steps: shared.Steps = None,
     temperature: shared.Temperature = None,
@@ -69,29 +71,10 @@ def infill(
         raise ValueError(f"{run} is not a run: there is no such folder")
     if maximum is not None and minimum > maximum:
         raise ValueError(f"a gap cannot have at least {minimum} (--min) and at most {maximum} (--max) tokens")
-    options = shared.options(sampler, steps, temperature, top_p, confidence, window)
-    code = shared.trained_on(run) == "code"
-    run, texts, names = _texts(run, text, pretrained, file, whole=code)
-    shared.announce(run, pretrained)
-    from flexmdm.tasks.pipeline import of_each
-    from flexmdm.tasks.text.pipeline import pieces_of
-
-    pieces = of_each(texts, lambda one: pieces_of(one, gap_marker), names)
-    shared.check_writable(json)
-    if code:
-        if minimum or maximum is not None:
-            raise ValueError("--min and --max are for runs on text: a run on code has learned how long a middle is")
-        from flexmdm.tasks.code import report as code_report
-        from flexmdm.tasks.code.pipeline import CodePipeline
-
-        pipeline = CodePipeline(*shared.load(run, pretrained, device, sampler))
-        code_report.fill(pipeline, pieces, num, json, watch, given=texts, names=names, seed=seed, **options)
-        return
-    from flexmdm.tasks.text import report
-
-    pipeline = _text_pipeline(*shared.load(run, pretrained, device, sampler))
-    asked: dict[str, Any] = {"seed": seed, "names": names, "minimum": minimum, "maximum": maximum, **options}
-    report.fill(pipeline, pieces, num, json, watch=watch, given=texts, **asked)
+    options = shared.options(sampler, steps, temperature, top_p, confidence, window) | {"seed": seed}
+    asked = {"minimum": minimum or None, "maximum": maximum, "gap_marker": gap_marker}
+    options |= {name: value for name, value in asked.items() if value is not None}
+    _answer("infill", run, text, pretrained, file, num, watch, json, device, options)
 
 
 def complete(
@@ -112,50 +95,56 @@ def complete(
     device: shared.Device = None,
 ) -> None:
     """Go on behind a text; of a run on prompts and answers: answer."""
-    options = shared.options(sampler, steps, temperature, top_p, confidence, window)
-    run, texts, names = _texts(run, text, pretrained, file)
-    shared.announce(run, pretrained)
-    shared.check_writable(json)
-    task, model = shared.load(run, pretrained, device, sampler)
-    if task.name == "sft":
-        from flexmdm.tasks.sft import report as sft
-        from flexmdm.tasks.sft.pipeline import SFTPipeline
-
-        sft.answer(SFTPipeline(task, model), texts, num, json, watch, seed=seed, names=names, **options)
-        return
-    from flexmdm.tasks.text import report
-
-    pieces = [[one, ""] for one in texts]
-    pipeline = _text_pipeline(task, model)
-    report.fill(pipeline, pieces, num, json, watch=watch, given=texts, seed=seed, names=names, **options)
+    options = shared.options(sampler, steps, temperature, top_p, confidence, window) | {"seed": seed}
+    _answer("complete", run, text, pretrained, file, num, watch, json, device, options)
 
 
-def _texts(
-    run: str | None, text: str | None, pretrained: str | None, file: Path | None, whole: bool = False
-) -> tuple[str | None, list[str], list[str]]:
-    """The run, the texts from wherever they are, and the names of their lines, if they are lines.
-
-    With --pretrained the first argument is the text. A ``whole`` file, or all of the standard input, is one text.
-    """
-    if pretrained is not None and run is not None and text is None:
+def _answer(
+    method: str,
+    run: str | None,
+    text: str | None,
+    pretrained: str | None,
+    file: Path | None,
+    num: int,
+    watch: bool,
+    json: Path | None,
+    device: str | None,
+    options: dict[str, Any],
+) -> None:
+    """Call a ``method`` of the pipeline of a run with texts from wherever they are, and print the answers."""
+    if pretrained is not None and run is not None and text is None:  # then there is no run: what stands there is a text
         run, text = None, run
     if file is not None and text is not None:
         raise ValueError("give the text as an argument or --file, not both")
-    if file is not None:
-        lines = _lines(file.read_bytes(), str(file), whole)
-    elif text == "-":
-        lines = _lines(sys.stdin.buffer.read(), "standard input", whole)
-    elif text is not None:
-        return run, [text], []
-    else:
+    if file is None and text is None:
         raise ValueError('what text? Write it behind the run, as in flexmdm infill runs/mine "The ___ sat"')
+    shared.check_writable(json)
+    task, model = shared.load(run, pretrained, device, options.get("sampler"))
+    from flexmdm.reports.answers import show
+    from flexmdm.tasks.pipeline import progress_bar
+
+    pipeline = task.pipeline(model)
+    texts, names = read_texts(text, file, pipeline.whole_files)
+    with progress_bar(len(texts) * num) as bar:
+        answers = getattr(pipeline, method)(texts, num, full=True, trace=watch, names=names, callback=bar, **options)
+    show(pipeline, answers, texts, json, watch)
+
+
+def read_texts(text: str | None, file: Path | None, whole: bool) -> tuple[list[str], list[str]]:
+    """Return the texts of an argument, a file or (as ``-``) standard input, and the names of their lines.
+
+    A ``whole`` file, or all of the standard input, is one text.
+    """
+    if file is None and text is not None and text != "-":
+        return [text], []
+    lines = _lines(file.read_bytes() if file else sys.stdin.buffer.read(), str(file or "standard input"), whole)
     if whole:
-        return run, ["\n".join(lines)], []  # byte for byte
-    place = "" if file is not None else " of standard input"
-    texts = {f"line {number}{place}": line for number, line in enumerate(lines, 1) if line.strip()}
+        return ["\n".join(lines)], []  # byte for byte
+    where = "" if file is not None else " of standard input"
+    texts = {f"line {number}{where}": line for number, line in enumerate(lines, 1) if line.strip()}
     if not texts:
         raise ValueError(f"{file or 'standard input'} holds no text: one per line is expected")
-    return run, list(texts.values()), list(texts)
+    return list(texts.values()), list(texts)
 
 
 def _lines(raw: bytes, name: str, whole: bool) -> list[str]:
@@ -166,15 +155,3 @@ def _lines(raw: bytes, name: str, whole: bool) -> list[str]:
         except UnicodeDecodeError as error:
             raise ValueError(f"{name}, line {number} is not UTF-8 ({error}); save it as UTF-8") from error
     return lines
-
-
-def _text_pipeline(task: Any, model: Any) -> Any:
-    from flexmdm.tasks.text.pipeline import TextPipeline
-
-    if task.name != "text":
-        hint = {
-            "sft": ", and answers prompts: flexmdm complete RUN PROMPT",
-            "code": ", and fills the gap of a program: flexmdm infill RUN PROGRAM, with ___ where the gap is",
-        }.get(task.name, ", which has no texts")
-        raise ValueError(f"this run was trained on the task {task.name}{hint}")
-    return TextPipeline(task, model)

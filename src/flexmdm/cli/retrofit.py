@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flexmdm.cli import shared, starting
+from flexmdm.cli import options, shared, starting
+from flexmdm.cli.train import share_or_file
+from flexmdm.tasks.registry import DEFAULT_TASK, task_of
 
 if TYPE_CHECKING:
     from flexmdm.runs.config import RunConfig
@@ -30,7 +33,20 @@ _SHAPE = "llada-8b"
 _GPUS = (1, 8, 16)
 
 
+@options.with_settings(
+    tasks=lambda: [DEFAULT_TASK],
+    leave_out=("hidden", "layers", "heads", "dropout", "architecture"),  # of a new network
+    defaults={
+        "tokenizer": "BASE's",
+        "max_length": "1024; a run: its own",
+        "lora_rank": "128; a run: its own, else all weights",
+        "steps": "200,000; a run: its own",
+        "learning_rate": "1e-4; a run: its own, adapters 1e-3",
+        "dtype": "bfloat16; a run: its own",
+    },
+)
 def retrofit(
+    given: options.Given,
     base: Annotated[
         str | None,
         typer.Argument(help="The MDM: a folder, a name on the Hub, a run; llada-8b is the shape alone, for --dry-run."),
@@ -40,11 +56,9 @@ def retrofit(
         list[str] | None,
         typer.Option(help="Corpora to learn from, in equal parts. [default: of a run, what it learned from]"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run.", file_okay=False)] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="A TOML file with [task], [network], [recipe].", exists=True, dir_okay=False)
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the latest whole checkpoint of --out.")] = False,
+    out: starting.Out = None,
+    config: starting.Config = None,
+    resume: starting.Resume = False,
     merge: Annotated[
         bool, typer.Option("--merge", help="Write the run BASE with its adapters in its weights to --out.")
     ] = False,
@@ -55,54 +69,18 @@ def retrofit(
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be trained, and stop.")] = False,
-    lora_rank: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Rank of the adapters; 0 trains all weights. [default: 128; a run: its own, else all weights]"
-        ),
-    ] = None,
-    lora_alpha: Annotated[
-        int | None, typer.Option(min=1, help="What they add is multiplied by this over their rank. [default: the rank]")
-    ] = None,
-    groups: Annotated[
-        int | None, typer.Option(min=1, help="Groups of layers with an AdaLN of their own. [default: 4]")
-    ] = None,
-    mask_id: Annotated[int | None, typer.Option(min=0, help="The mask token, if BASE does not say it.")] = None,
-    four_bit: Annotated[
-        bool, typer.Option("--four-bit", help="Frozen weights in 4 bits; needs bitsandbytes and a GPU.")
-    ] = False,
-    field: Annotated[str | None, typer.Option(help="The field or column to read. [default: text]")] = None,
-    tokenizer: Annotated[str | None, typer.Option(help="Of the data. [default: BASE's]")] = None,
-    max_length: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of a sequence at most. [default: 1024; a run: its own]")
-    ] = None,
     held_out: Annotated[
         str | None, typer.Option(help="Share of the documents to hold out, or a file. [default: 0.05]")
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Optimizer steps. [default: 200,000; a run: its own]")
-    ] = None,
-    minutes: Annotated[float | None, typer.Option(min=0.01, help="Train for about so long instead.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences per pass (and device).")] = None,
-    accumulation: Annotated[int | None, typer.Option(min=1, help="Passes per optimizer step.")] = None,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option("--learning-rate", "--lr", help="At its highest. [default: 1e-4; a run: its own, adapters 1e-3]"),
-    ] = None,
-    optimizer: Annotated[str | None, typer.Option(help="adamw, or muon.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="restarts, cosine, constant or trapezoid.")] = None,
-    save_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None,
-    eval_every: Annotated[int | None, typer.Option(min=1, help="Steps between evaluations.")] = None,
-    shard: Annotated[bool | None, typer.Option("--shard", help="Cut the weights over the processes (FSDP).")] = None,
+    four_bit: Annotated[
+        bool, typer.Option("--four-bit", help="Frozen weights in 4 bits; needs bitsandbytes and a GPU.")
+    ] = False,
+    minutes: starting.Minutes = None,
     json: shared.Json = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all randomness.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps. [default: what there is]")] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Of the frozen weights and of computation: float32 or bfloat16.")
-    ] = None,
+    device: shared.Device = None,
 ) -> None:
     """Turn a pretrained masked diffusion model into a FlexMDM and train what that adds to it."""
-    from flexmdm.runs.config import RunConfig, override, read_config_file
+    from flexmdm.runs.config import RunConfig
 
     if base is None and config is None and not resume:
         raise typer.BadParameter("which model is to be retrofitted? Give its folder or its name on the Hub: BASE")
@@ -112,69 +90,55 @@ def retrofit(
         raise typer.BadParameter(f"{' '.join(more)} stands behind BASE: are these --data?")
     base = starting.absolute(base)
     if merge or as_llada:
-        return _keep(Path(base or ""), Path(out or ""), as_llada)
+        return _export(Path(base or ""), Path(out or ""), as_llada)
     if resume:
         run = RunConfig.read(starting.existing(out))
         starting.check_resumed(run, base, config)
     else:
-        stored = read_config_file(config) if config else starting.defaults(base or "", adapters=bool(lora_rank))
-        stored["network"] = {**stored.get("network", {}), **({"base": base} if base else {})}
-        if base is not None and Path(base).is_file():
-            raise ValueError(
-                f"{base} is a file, and BASE is the folder or the name of a model: it comes first, as in flexmdm "
-                "retrofit BASE --data FILE FILE"
-            )
-        if not stored["network"].get("base"):
-            raise ValueError("which model is to be retrofitted? Give BASE, or network.base in the --config")
-        run = RunConfig.from_dict({**stored, "task": {"name": "text", **stored.get("task", {})}})
-        if run.task["name"] != "text":
-            raise ValueError(
-                f"{base} was trained on the task {run.task['name']}, and runs on text are retrofitted: "
-                f"flexmdm train --from {base} goes on with it"
-            )
-    precision = "4-bit" if four_bit else dtype
-    network = {
-        "lora_rank": lora_rank, "lora_alpha": lora_alpha, "groups": groups, "mask_id": mask_id,
-        "base_dtype": precision,
-    }  # fmt: skip
-    recipe = {
-        "steps": steps, "batch_size": batch_size, "accumulation": accumulation, "learning_rate": learning_rate,
-        "optimizer": optimizer, "schedule": schedule, "save_every": save_every, "eval_every": eval_every,
-        "shard": shard, "seed": seed, "dtype": dtype,
-    }  # fmt: skip
-    run = RunConfig(run.task, override(run.network, network), override(run.recipe, recipe), run.interpolant)
-    if not resume:
-        run = starting.with_short_warmup(run, steps)
+        run = _new_run(base, config, adapters=bool(given["network"].get("lora_rank")))
+    precision = "4-bit" if four_bit else given["recipe"].get("dtype")
+    given["network"] |= {"base_dtype": precision} if precision else {}
+    run = starting.changed(run, given, run.task, resume)
     if dry_run and not _is_ours(run.network.base or ""):
         return _dry_run(run, json)
     if run.network.base == _SHAPE:
         raise ValueError(f"{_SHAPE} is a shape without weights, for --dry-run: give a folder or a name on the Hub")
-    from flexmdm.backbones.bases import check_base
-    from flexmdm.cli.train import share_or_file
-    from flexmdm.runs import train as running
-    from flexmdm.tasks.registry import task_of
-
-    adapters = run.network.lora is not None
-    kind = check_base(run.network.base or "", run.network.mask_id, four_bit, adapters)  # before data is prepared
-    if kind.get("insertions") and not resume:
+    if starting.check_base(run).get("insertions") and not resume:
         typer.echo(f"{run.network.base} is a FlexMDM already: it goes on as it is", err=True)
-    corpora = [*(data or []), *(more or [])] or None
-    task = {"tokenizer": run.network.base, "max_length": 1024, **run.task}
-    task["balanced"] = True if corpora else task.get("balanced", True)
-    named = {
-        "data": corpora,
-        "field": field,
-        "tokenizer": tokenizer,
-        "max_length": max_length,
-        **share_or_file(held_out),
-    }
-    task |= {key: value for key, value in named.items() if value is not None}
-    run = RunConfig(task_of(task).to_dict(), run.network, run.recipe, run.interpolant)
+    task = {"tokenizer": run.network.base, "max_length": 1024, "balanced": True, **run.task}
+    task |= {"data": [*data, *(more or [])], "balanced": True} if data else {}
+    task |= given["task"] | share_or_file(held_out)
+    run = replace(run, task=task_of(task).to_dict())
     if dry_run:
-        running.dry_run(run, device)
-    else:
-        running.train(run, Path(out or ""), resume, minutes, device)
+        from flexmdm.runs.planning import dry_run as plan
+
+        return plan(run, device)
+    from flexmdm.runs.train import train
+
+    train(run, Path(out or ""), resume, minutes, device)
     return None
+
+
+def _new_run(base: str | None, config: Path | None, adapters: bool) -> RunConfig:
+    """Return the configuration to retrofit a base with, from a file or by default."""
+    from flexmdm.runs.config import RunConfig, read_config_file
+
+    stored: dict[str, Any] = read_config_file(config) if config else starting.defaults(base or "", adapters)
+    stored["network"] = {**stored.get("network", {}), **({"base": base} if base else {})}
+    if base is not None and Path(base).is_file():
+        raise ValueError(
+            f"{base} is a file, and BASE is the folder or the name of a model: it comes first, as in flexmdm "
+            "retrofit BASE --data FILE FILE"
+        )
+    if not stored["network"].get("base"):
+        raise ValueError("which model is to be retrofitted? Give BASE, or network.base in the --config")
+    run = RunConfig.from_dict({**stored, "task": {"name": DEFAULT_TASK, **stored.get("task", {})}})
+    if not options.has_setting(run.task["name"], "balanced"):
+        raise ValueError(
+            f"{base} was trained on the task {run.task['name']}, and runs on text are retrofitted: "
+            f"flexmdm train --from {base} goes on with it"
+        )
+    return run
 
 
 def _is_ours(base: str) -> bool:
@@ -183,14 +147,14 @@ def _is_ours(base: str) -> bool:
     return (Path(base) / RUN_FILE).is_file()
 
 
-def _keep(run: Path, out: Path, as_llada: bool) -> None:
-    from flexmdm.runs.train import keep_as_llada, keep_merged
+def _export(run: Path, out: Path, as_llada: bool) -> None:
+    from flexmdm.runs.export import export_llada, export_merged
 
     if as_llada:
-        keep_as_llada(run, out)
+        export_llada(run, out)
         typer.echo(f"{out} is a checkpoint of LLaDA: the pretrained weights as they are now, under its names")
     else:
-        keep_merged(run, out)
+        export_merged(run, out)
         typer.echo(f"{out} stands alone: its weights, in the precision they had, hold what the adapters learned")
 
 
@@ -204,8 +168,8 @@ def _dry_run(run: RunConfig, json: Path | None) -> None:
     from flexmdm.training.models import quiet_transformers
 
     quiet_transformers()
-    place = run.network.base or ""
-    stored = llada.SHAPE_8B if place == _SHAPE else bases.stored_config(place)
+    base = run.network.base or ""
+    stored = llada.SHAPE_8B if base == _SHAPE else bases.stored_config(base)
     encoder = bases.encoder_config_of(stored)
     mask = run.network.mask_id if run.network.mask_id is not None else stored.get("mask_token_id", 0)
     groups = min(run.network.groups, encoder.num_hidden_layers)
@@ -214,13 +178,13 @@ def _dry_run(run: RunConfig, json: Path | None) -> None:
         anatomy=bases.anatomy_of(stored).to_dict(),
         groups=groups,
         lora=run.network.lora,
-        base=place,
+        base=base,
         mask_id=mask,
     )
     model = planning.shape_only(config)
     weights = planning.count_weights(model)
     typer.echo(
-        f"{place}: {weights['pretrained'] / 1e9:.3f}B pretrained weights; "
+        f"{base}: {weights['pretrained'] / 1e9:.3f}B pretrained weights; "
         f"{weights['trained_total'] / 1e6:.1f}M weights are trained:"
     )
     for part, count in weights["trained"].items():
@@ -241,4 +205,4 @@ def _dry_run(run: RunConfig, json: Path | None) -> None:
         )
     if json:
         memory_by_name = {str(gpus): parts for gpus, parts in memory.items()}
-        json.write_text(notation.dumps({"base": place, "weights": weights, "memory_gb": memory_by_name}, indent=1))
+        json.write_text(notation.dumps({"base": base, "weights": weights, "memory_gb": memory_by_name}, indent=1))

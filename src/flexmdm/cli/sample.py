@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from flexmdm.cli import shared
+from flexmdm.tasks.registry import settings_class, task_names
 
 EXAMPLES = """
 **Examples**
@@ -27,10 +28,11 @@ EXAMPLES = """
 def sample(
     run: shared.Run = None,
     cells: Annotated[list[str] | None, typer.Argument(help="maze: more cells behind --through.")] = None,
-    through: Annotated[list[str] | None, typer.Option(help="maze: the cells to connect, each as row,column.")] = None,
+    through: Annotated[list[str] | None, typer.Option(help="maze: Cells to connect, each as row,column.")] = None,
     pretrained: shared.Pretrained = None,
     num: Annotated[
-        int, typer.Option("--num", "-n", min=1, help="How many; maze: one is the first right one of 4 tries.")
+        int,
+        typer.Option("--num", "-n", min=1, help="Number of samples; maze: one is the first right one of 4 tries."),
     ] = 1,
     sampler: shared.Sampler = None,
     steps: shared.Steps = None,
@@ -38,47 +40,43 @@ def sample(
     top_p: shared.TopP = None,
     confidence: shared.Confidence = None,
     watch: shared.Watch = False,
-    output: Annotated[Path, typer.Option("--output", "-o", help="maze: the picture.", dir_okay=False)] = Path(
-        "path.png"
-    ),
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="maze: Picture. [default: path.png]", dir_okay=False)
+    ] = None,
     json: shared.Json = None,
     seed: shared.Seed = 0,
     device: shared.Device = None,
 ) -> None:
     """Sample sequences, or plan paths through a maze."""
-    options = shared.options(sampler, steps, temperature, top_p, confidence)
+    options = shared.options(sampler, steps, temperature, top_p, confidence) | {"seed": seed}
     extra = list(cells or [])
     if pretrained is not None and run is not None:  # with --pretrained there is no run: what stands there is a cell
         extra, run = [run, *extra], None
     if extra and not through:
         raise ValueError(f"what is {extra[0]!r}? Cells come behind --through, as row,column")
-    _check_task(shared.trained_on(run, pretrained) or "maze", through, run or pretrained)  # before it is loaded
-    wanted = _cells([*(through or []), *extra])
-    shared.announce(run, pretrained)
+    own = {name: value for name, value in (("through", through), ("output", output)) if value}
+    _check_options(own, run, pretrained)
+    own |= {"through": _cells([*(through or []), *extra])} if through else {}
+    shared.check_writable(json, output)
     task, model = shared.load(run, pretrained, device, sampler)
-    _check_task(task.name, through, run or pretrained)
-    shared.check_writable(json, output if task.name == "maze" else None)
-    if task.name == "maze":
-        from flexmdm.tasks.maze import report
+    from flexmdm.cli import dispatch
 
-        report.sample(task, model, wanted, num, output, json, seed=seed, **options)
-        return
-    from flexmdm.tasks.text import report as text_report
-
-    text_report.sample(task, model, num, json, watch=watch, seed=seed, **options)
+    dispatch.sample(task, model, num, json, watch, own, options)
 
 
-def _check_task(name: str, through: list[str] | None, run: str | None) -> None:
-    if through and name != "maze":
-        raise ValueError(f"{run} is no maze: it was trained on {name}, and --through is for mazes")
-    if name == "sft":
-        raise ValueError(f'{run} answers prompts: flexmdm complete {run} "a question"')
-    if name == "code":
-        raise ValueError(f"{run} fills gaps in programs: flexmdm infill {run} --file program.py")
+def _check_options(own: dict[str, Any], run: str | None, pretrained: str | None) -> None:
+    """Raise, before anything is loaded, if an option is for runs on another task."""
+    name = shared.trained_on(run, pretrained) if own else None
+    for option in own:
+        tasks = [task for task in task_names() if option in settings_class(task).sample_options]
+        if name is not None and name not in tasks:
+            raise ValueError(
+                f"--{option} is for runs on {' or '.join(tasks)}, and {run or pretrained} was trained on {name}"
+            )
 
 
 def _cells(texts: list[str]) -> list[tuple[int, int]]:
-    """Where a path is to go; none at all stand for a problem of the maze's own."""
+    """Return the cells that a path is to go through; none at all stand for a problem of the maze's own."""
     if len(texts) == 1:
         raise ValueError(f"a path needs a start and a goal: give at least two cells, got {_cell(texts[0])}")
     return [_cell(text) for text in texts]

@@ -1,13 +1,17 @@
-"""Options that several commands have."""
+"""Options that several commands have, and how a command loads a run."""
 
 from __future__ import annotations
 
 import json as json_module
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from flexmdm.backbones.model import FlexMDMModel
+    from flexmdm.tasks.task import Task
 
 Run = Annotated[str | None, typer.Argument(help="A folder that `flexmdm train --out` wrote.")]
 Pretrained = Annotated[str | None, typer.Option(help="Weights that come with flexmdm, by name.")]
@@ -33,24 +37,24 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps. [default: wh
 
 
 def announce(*runs: str | None) -> None:
-    """Say at once what is being loaded: what it takes to import the libraries is seconds."""
+    """Print at once what is being loaded: importing the libraries takes seconds."""
     if any(runs) and sys.stderr.isatty():
         print("loading", *(run for run in runs if run), "...", file=sys.stderr, flush=True)
 
 
 def check_writable(*files: Path | None) -> None:
-    """Say now, before any work is done, which of the files cannot be written; makes their folders."""
+    """Raise now, before any work is done, if one of the files cannot be written; makes their folders."""
     for file in files:
         if file is None or file.is_fifo() or file.is_char_device():  # which must be opened once only
             continue
-        place = file.resolve()
+        path = file.resolve()
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            if place.exists():
-                place.open("ab").close()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                path.open("ab").close()
             else:
-                place.touch()
-                place.unlink()
+                path.touch()
+                path.unlink()
         except OSError as error:
             raise OSError(
                 f"{file} cannot be written ({error.strerror}: {error.filename}); give another file"
@@ -58,7 +62,7 @@ def check_writable(*files: Path | None) -> None:
 
 
 def trained_on(run: str | None, pretrained: str | None = None) -> str | None:
-    """The name of the task of a run, or of a model that was saved alone, without loading it; ``None`` if unknown."""
+    """Return the name of the task of a run, or of a model that was saved alone, without loading it, if it is known."""
     folder = PRETRAINED / pretrained if pretrained is not None else Path(run) if run is not None else None
     if folder is None:
         return None
@@ -70,12 +74,13 @@ def trained_on(run: str | None, pretrained: str | None = None) -> str | None:
     return None
 
 
-def load(run: str | None, pretrained: str | None, device: str | None, sampler: str | None) -> tuple[Any, Any]:
-    """The task and the model of a run, which must be of a kind that the sampler is for."""
+def load(run: str | None, pretrained: str | None, device: str | None, sampler: str | None) -> tuple[Task, FlexMDMModel]:
+    """Load the task and the model of a run, which must be of a kind that the sampler is for."""
+    announce(run, pretrained)
     from flexmdm.tasks.loading import load_named
 
     task, model = load_named(Path(run) if run else None, pretrained, device)
-    if sampler == "low_confidence" and task.model == "flexmdm":
+    if sampler == "low_confidence" and task.layout.inserts:
         raise ValueError(
             f"--sampler low_confidence is for MDM only, and {run or pretrained} is a FlexMDM: "
             "take spaced, adaptive or tau"
@@ -92,7 +97,7 @@ def options(
     window: str | None = None,
     block: int | None = None,
 ) -> dict[str, Any]:
-    """Those that were given; says if there is no such sampler."""
+    """Return the options of a sampler that were given; raise if there is no such sampler."""
     if sampler is not None and sampler not in _SAMPLERS:
         raise ValueError(f"--sampler {sampler}: there is none such; choose from {', '.join(_SAMPLERS)}")
     named = {

@@ -1,24 +1,32 @@
-"""How a run starts: from which model, with which settings, and what of that may be said again when it goes on."""
+"""How `flexmdm train` and `flexmdm retrofit` begin: options of both, the model to start from, and its settings."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flexmdm.cli.shared import PRETRAINED, trained_on
 
 if TYPE_CHECKING:
+    from flexmdm.cli.options import Given
     from flexmdm.runs.config import RunConfig
 
+Out = Annotated[Path | None, typer.Option(help="Folder of the run.", file_okay=False)]
+Config = Annotated[
+    Path | None,
+    typer.Option(help="TOML file with [task], [network], [recipe], [interpolant].", exists=True, dir_okay=False),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the latest whole checkpoint of --out.")]
+Minutes = Annotated[float | None, typer.Option(min=0.01, help="Time to train for, instead of --steps.")]
 _OF_ONE_RUN = ("model", "tokenizer", "vocabulary", "contents", "longest")
 
 
 def defaults(base: str, adapters: bool = False) -> dict[str, Any]:
-    """What a run of ours was trained with and on; for weights of ours alone the recipe of a tiny network, for any other
-    base the paper's.
+    """Return the settings to start from a base with: those of a run; for weights of ours alone the recipe of a tiny
+    network, for any other base the paper's.
 
     Muon is for the network's own matrices: adapters get AdamW, at a rate for it.
     """
@@ -40,7 +48,7 @@ def _tiny() -> dict[str, Any]:
 
 
 def _paper() -> dict[str, Any]:
-    """The paper's transfer recipe; one pass of a GPU has four sequences, so that sixteen have its batch of 64."""
+    """Return the paper's transfer recipe; a GPU has four sequences per pass, so that sixteen have its batch of 64."""
     return {
         "network": {"lora_rank": 128, "lora_alpha": 128, "lora_dropout": 0.1, "groups": 4, "base_dtype": "bfloat16"},
         "recipe": {
@@ -51,23 +59,23 @@ def _paper() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def absolute(place: str | None) -> str | None:
-    """A folder, or weights that come with the package, as they are found from anywhere; a name on the Hub as it is."""
-    if not place:
-        return place
-    folder = Path(place) if Path(place).exists() else PRETRAINED / place
-    return str(folder.resolve()) if folder.exists() else place
+def absolute(base: str | None) -> str | None:
+    """Return a folder, or weights of the package, as they are found from anywhere; a name on the Hub as it is."""
+    if not base:
+        return base
+    folder = Path(base) if Path(base).exists() else PRETRAINED / base
+    return str(folder.resolve()) if folder.exists() else base
 
 
 def existing(out: Path | None) -> Path:
-    """The folder of a run that goes on."""
+    """Return the folder of a run that goes on; raise if there is none."""
     if out is None or not out.is_dir():
         raise ValueError(f"{out} is not a run: there is no such folder")
     return out
 
 
 def check_resumed(run: RunConfig, base: str | None, config: Path | None) -> None:
-    """Say so if a run that goes on is asked to start from something else."""
+    """Raise if a run that goes on is asked to start from something else."""
     if base is not None and base != absolute(run.network.base):
         raise ValueError(
             f"the run was started from {run.network.base}, not from {base}: leave it out, or begin a new run"
@@ -76,16 +84,37 @@ def check_resumed(run: RunConfig, base: str | None, config: Path | None) -> None
         typer.echo(f"a run goes on with its own configuration: {config} is not read again", err=True)
 
 
-def with_short_warmup(run: RunConfig, steps: int | None) -> RunConfig:
-    """If ``steps`` were asked for, a warm-up that leaves most: a tenth, where it would take more than a fifth."""
-    if steps is None or run.recipe.warmup * 5 <= steps:
-        return run
-    return replace(run, recipe=replace(run.recipe, warmup=steps // 10))
+def check_base(run: RunConfig) -> dict[str, Any]:
+    """Raise if a run cannot start from its base, before anything is loaded or prepared; return its config.json."""
+    from flexmdm.backbones.bases import check_base
+
+    network = run.network
+    return check_base(network.base or "", network.mask_id, network.base_dtype == "4-bit", network.lora is not None)
+
+
+def sized(run: RunConfig, size: str) -> RunConfig:
+    """Return a run with the network and the recipe of a size, by its name."""
+    from flexmdm.tasks.text.sizes import SIZES
+
+    if size not in SIZES:
+        raise ValueError(f"--size is one of {', '.join(SIZES)}, or of a maze its cells per side; got {size!r}")
+    network, recipe = SIZES[size]
+    return replace(run, network=network, recipe=recipe)
+
+
+def changed(run: RunConfig, given: Given, task: dict[str, Any], resume: bool) -> RunConfig:
+    """Return a run with a task and with the settings of network and recipe that were given."""
+    recipe = replace(run.recipe, **given["recipe"])
+    if not resume and "steps" in given["recipe"] and recipe.warmup * 5 > recipe.steps:
+        recipe = replace(recipe, warmup=recipe.steps // 10)  # leaves most of the steps that were asked for
+    return replace(run, task=task, network=replace(run.network, **given["network"]), recipe=recipe)
 
 
 def of_baseline(run: RunConfig) -> RunConfig:
-    """An MDM instead of the FlexMDM that a configuration is for: where masks are not inserted, nothing is gained by
-    revealing them late, so that its schedules are linear."""
+    """Return a run with linear schedules, for an MDM instead of the FlexMDM that a configuration is for.
+
+    Where masks are not inserted, nothing is gained by revealing them late.
+    """
     from flexmdm.interpolants import FlexMDMInterpolant
     from flexmdm.runs.config import RunConfig
 

@@ -18,10 +18,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from flexmdm.demos.page import NAMES, Contender, Story, page_of
 from flexmdm.demos.race import race
-from flexmdm.demos.svg import Growth, filled, grown
 from flexmdm.generation import generate
+from flexmdm.reports.demo import NAMES, Contender, Growth, Story, filled, grown, page_of
 from flexmdm.runs.config import RunConfig
 from flexmdm.sweeps.maze import Plans, plan, settings_of
 from flexmdm.tasks.loading import load_as
@@ -175,7 +174,7 @@ def measure(folder: Path, counts: Sequence[int], num: int, seed: int, console: C
 
 def table_of(contenders: Sequence[Contender], size: int) -> Table:
     """Success with its 95% interval, for each number of subgoals and overall."""
-    num = contenders[0].overall.num // len(contenders[0].rates)
+    num = contenders[0].num // len(contenders[0].rates)
     table = Table(
         title=f"Success on held-out problems of the {size} x {size} maze, {num:,} each, with 95% intervals",
         caption="\n".join(f"{c.name}: {c.sampler}; {c.evaluations:.0f} evaluations per path" for c in contenders),
@@ -187,9 +186,9 @@ def table_of(contenders: Sequence[Contender], size: int) -> Table:
     for contender in contenders:
         table.add_column(contender.name, justify="right", no_wrap=True)
     for count in contenders[0].rates:
-        table.add_row(str(count), *(str(c.rates[count]) for c in contenders))
+        table.add_row(str(count), *(c.rates[count].percent(each=True) for c in contenders))
     table.add_section()
-    table.add_row("all", *(str(c.overall) for c in contenders), style="bold")
+    table.add_row("all", *(c.overall.percent(each=True) for c in contenders), style="bold")
     return table
 
 
@@ -290,21 +289,20 @@ def report_of(
     """Settings and figures for machines."""
     models = {}
     for c in contenders:
-        held_out = [line for line in c.log if "eval_loss" in line]
         models[c.model] = {
-            "success": c.overall.share,
-            "low": c.overall.interval[0],
-            "high": c.overall.interval[1],
-            "num": c.overall.num,
+            "success": c.overall.value,
+            "low": c.overall.low,
+            "high": c.overall.high,
+            "num": c.num,
             "sampler": c.sampler,
             "by_subgoals": [plans.score.to_dict() for plans in c.plans],
             "training": {
                 "parameters": c.parameters,
                 "steps": c.steps,
                 "seconds": c.seconds,
-                "held_out_loss": held_out[-1]["eval_loss"] if held_out else None,
+                "held_out_loss": c.held_out_loss,
             },
-            "mean_length": sum(c.lengths) / len(c.lengths),
+            "mean_length": c.mean_length,
         }
     return {
         "demo": "maze",
@@ -316,7 +314,7 @@ def report_of(
             "flexmdm": version("flexmdm"),
             "torch": torch.__version__,
         },
-        "held_out_mean_length": sum(length * share for length, share in story.held_out.items()),
+        "held_out_mean_length": story.mean_length,
         "models": models,
         "seconds": {name: round(value, 1) for name, value in timings.items()},
     }

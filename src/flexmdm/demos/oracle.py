@@ -15,8 +15,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from flexmdm.demos.growth import draw_growth
-from flexmdm.evaluation.charts import draw_panels, quality_panel, save_figure
 from flexmdm.evaluation.distances import Estimate
 from flexmdm.evaluation.sources import LETTERS, phased_chain
 from flexmdm.evaluation.trials import (
@@ -31,6 +29,8 @@ from flexmdm.evaluation.trials import (
     words_subject,
 )
 from flexmdm.generation import generate
+from flexmdm.reports.charts import draw_panels, quality_panel, save_figure
+from flexmdm.reports.growth import draw_growth
 
 SAMPLERS = (Trial("tau", 1), Trial("adaptive", 1, confidence="top_prob"), Trial("spaced", 1))
 CHAIN_SHARE = 8  # one sequence of the chain, of some 33 tokens, for so many words
@@ -67,8 +67,8 @@ def run(output: Path, samples: int, seed: int, json: Path | None, steps: list[in
     for chapter in chapters:
         console.print(table_of(chapter), "")
     files = [output / "quality.png", output / "quality.svg", output / "growth.png"]
-    save_figure(quality_picture(chapters), files[:2])
-    save_figure(growth, files[2:])
+    save_figure(quality_picture(chapters), *files[:2])
+    save_figure(growth, *files[2:])
     if json is not None:
         json.write_text(json_format.dumps(report_of(chapters, seed, steps), indent=2) + "\n")
         files.append(json)

@@ -1,10 +1,10 @@
-"""What a run is: its task, its network and its recipe, written to ``run.json`` and compared on resume."""
+"""The configuration of a run: task, network, recipe and schedules, written to ``run.json`` and compared on resume."""
 
 from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,18 @@ from flexmdm.training.recipe import RUN_FILE, Network, Recipe
 # What may change when a run goes on: none of it enters a single step of what was done so far.
 _FREE = {f"recipe.{name}" for name in ("steps", "eval_every", "eval_size", "save_every", "keep", "log_every")}
 _SHARES = {f"recipe.{name}" for name in ("batch_size", "accumulation", "processes")}  # as long as their product stays
+# The network of a run that was written before its configuration named these.
+_EARLIER = {"insertion_head": "gap", "clock": "waves"}
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A run: a task (as its ``to_dict`` writes it), a network, a recipe and the schedules.
+    """The configuration of a run: a task (as its ``to_dict`` writes it), a network, a recipe and the schedules.
 
     >>> config = RunConfig(task={"name": "maze", "size": 9})
     >>> RunConfig.from_dict(config.to_dict()) == config
     True
+    >>> from dataclasses import replace
     >>> other = replace(config, recipe=replace(config.recipe, learning_rate=1.0))
     >>> config.differences(other)
     ['recipe.learning_rate: 0.001 in the run, 1.0 now']
@@ -50,7 +53,7 @@ class RunConfig:
         return cls(**{key: _build(parts[key], value, key) if key in parts else value for key, value in stored.items()})
 
     def differences(self, other: RunConfig) -> list[str]:
-        """What ``other`` has changed that cannot change in the middle of a run."""
+        """Return what ``other`` has changed that cannot change in the middle of a run."""
         mine, theirs = _flat(self.to_dict()), _flat(other.to_dict())
         free = _FREE | _SHARES if self.recipe.sequences == other.recipe.sequences else _FREE
         names = [n for n in {**mine, **theirs} if mine.get(n) != theirs.get(n) and n not in free]
@@ -64,31 +67,27 @@ class RunConfig:
 
     @classmethod
     def read(cls, folder: Path) -> RunConfig:
-        """The configuration of a run folder."""
+        """Return the configuration of a run, by its folder."""
         file = folder / RUN_FILE
         if not file.is_file():
             raise ValueError(
                 f"{folder} is not a run: it has no {RUN_FILE}. Give the folder that `flexmdm train --out` wrote"
             )
         try:
-            return cls.from_dict(json.loads(file.read_text()))
+            stored = json.loads(file.read_text())
+            return cls.from_dict({**stored, "network": {**_EARLIER, **stored.get("network", {})}})
         except (json.JSONDecodeError, UnicodeDecodeError, TypeError, AttributeError) as error:
             raise ValueError(f"{file} is damaged: {error}") from error
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """The tables ``task``, ``network`` and ``recipe`` of a TOML file."""
+    """Read the tables ``task``, ``network``, ``recipe`` and ``interpolant`` of a TOML file."""
     try:
         stored = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is no valid TOML: {error}") from error
     _only(stored, {"task", "network", "recipe", "interpolant"}, str(path))
     return stored
-
-
-def override(part: Any, changes: dict[str, Any]) -> Any:
-    """``part`` with those of the ``changes`` that are not ``None``."""
-    return replace(part, **{key: value for key, value in changes.items() if value is not None})
 
 
 def _build(kind: type[Any], values: dict[str, Any], name: str) -> Any:
@@ -99,7 +98,7 @@ def _build(kind: type[Any], values: dict[str, Any], name: str) -> Any:
 
 
 def _check_type(name: str, value: Any, usual: Any) -> None:
-    """A value must be of the type of the usual one; a whole number will do for another."""
+    """Raise unless a value is of the type of the usual one; a whole number will do for another."""
     allowed = (int, float) if isinstance(usual, float) else type(usual)
     if usual is None or (isinstance(value, allowed) and isinstance(value, bool) == isinstance(usual, bool)):
         return

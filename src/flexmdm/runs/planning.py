@@ -1,12 +1,33 @@
-"""What training a retrofitted model takes, known from its shape alone: weights by part, memory per GPU."""
+"""Plan a training: steps within a time, seconds per step, and of a retrofitted model weights and memory per GPU."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import resource
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
+from rich.console import Console
+from rich.markup import escape
 
-from flexmdm.backbones.retrofit import RetrofitConfig, RetrofitModel
+from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.runs.building import build, describe, settle
+from flexmdm.runs.config import RunConfig
+from flexmdm.tasks.task import Task
+from flexmdm.training.collation import Collator
+from flexmdm.training.models import quiet_transformers
+from flexmdm.training.optimizers import make_optimizer
+from flexmdm.training.recipe import Recipe
+from flexmdm.training.trainer import runs_on_cpu
+
+if TYPE_CHECKING:  # with all of peft
+    from flexmdm.backbones.retrofit import RetrofitConfig, RetrofitModel
+
+_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that the system counts memory in
+_PROBE = 2.0  # seconds of steps, to say how long training takes
 
 _FROZEN = {"float32": 4.0, "bfloat16": 2.0, "4-bit": 0.55}  # bytes of a frozen weight in a block
 _TABLES = {**_FROZEN, "4-bit": 2.0}  # and of one in the embedding and the head, which are never quantised
@@ -17,14 +38,97 @@ _PER_LOGIT = 2 + 4 + 4  # itself, its logarithm and the gradient of that, in sin
 _GIGABYTE = 1e9
 
 
+def dry_run(config: RunConfig, device: str | None = None, console: Console | None = None) -> None:
+    """Print what training would do: parameters, steps, time, and the first states."""
+    console = console or Console()
+    quiet_transformers()
+    config, task = settle(config, None, console)
+    task, model = build(config, task)
+    describe(config, task, model, console)
+    where = "cpu" if runs_on_cpu(device) else device or "cuda"
+    each = seconds_per_step(config, task, model, _PROBE, where)
+    hours = each * config.recipe.steps / 3600
+    console.print(
+        f"about {each:.2f} s per step on this machine's {where.upper()}: {_duration(hours)} for "
+        f"{config.recipe.steps:,} steps; "
+        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT / 2**30:.1f} GB of memory"
+    )
+    collate = Collator(task.train, model.interpolant, model.config.mask_id, seed=config.recipe.seed)
+    batch = collate(list(range(config.recipe.batch_size)))
+    model.to("cpu")
+    console.print(f"first batch: {len(batch)} states with {batch.num_tokens} entries; three of them (· is a mask):")
+    for tokens, alpha in list(zip(batch.sample.canvas.tokens.tolist(), batch.sample.alpha.tolist(), strict=True))[:3]:
+        shown = task.show([None if token == model.config.mask_id else token for token in tokens])
+        console.print(f"  alpha {alpha:.2f}: {escape(shown)}", highlight=False)
+
+
+def _duration(hours: float) -> str:
+    return f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
+
+
+def steps_within(
+    seconds: float, config: RunConfig, task: Task, model: FlexMDMModel, device: torch.device | str = "cpu"
+) -> int:
+    """Return how many steps fit in a time, with a little left for what is between them."""
+    each = seconds_per_step(config, task, model, min(0.03 * seconds, 20.0), device)
+    return max(int(0.95 * seconds / each), 1)
+
+
+def seconds_per_step(
+    config: RunConfig, task: Task, model: FlexMDMModel, probe: float, device: torch.device | str = "cpu"
+) -> float:
+    """Measure the seconds of a step, by a few steps (for about ``probe`` seconds) that are taken back."""
+    recipe = config.recipe
+    before = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+    model.to(device).train()
+    if recipe.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    optimizer = make_optimizer(model, recipe)
+    collate = Collator(
+        task.train, model.interpolant, model.config.mask_id, recipe.targets == "marginalised", recipe.seed
+    )
+    durations = []
+    begin = time.perf_counter()
+    while len(durations) < 3 or (time.perf_counter() - begin < probe and len(durations) < 50):
+        start = time.perf_counter()
+        first = len(durations) * recipe.batch_size
+        batch = collate(list(range(first, first + recipe.batch_size))).to(device)
+        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=recipe.dtype == "bfloat16"):
+            output = model(**batch.inputs(model.config.mask_id))
+            loss = batch.loss(output.logits, output.insertions, model.interpolant).total.mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()  # waits for a GPU
+        durations.append(time.perf_counter() - start)
+    with torch.no_grad():
+        for name, value in before.items():
+            model.get_parameter(name).copy_(value)
+    return sorted(durations)[len(durations) // 2] * recipe.accumulation
+
+
+def with_steps(recipe: Recipe, steps: int) -> Recipe:
+    """Return a recipe of so many steps, with warm-up, evaluations and checkpoints to match."""
+    every = max(math.ceil(steps / 8), 1)
+    return replace(
+        recipe,
+        steps=steps,
+        warmup=min(recipe.warmup, steps // 10),
+        eval_every=min(recipe.eval_every, every),
+        save_every=min(recipe.save_every, max(steps // 2, 1)),
+    )
+
+
 def shape_only(config: RetrofitConfig) -> RetrofitModel:
-    """The model without any memory behind its weights."""
+    """Return the model without any memory behind its weights."""
+    from flexmdm.backbones.retrofit import RetrofitModel
+
     with torch.device("meta"):
         return RetrofitModel(config)
 
 
 def count_weights(model: RetrofitModel) -> dict[str, Any]:
-    """All weights, and the trained ones by part."""
+    """Count all weights, and the trained ones by part."""
     trained, total = model.count_trained(), model.count_parameters()["total"]
     added = sum(count for part, count in trained.items() if part != "pretrained")
     return {
@@ -38,7 +142,7 @@ def count_weights(model: RetrofitModel) -> dict[str, Any]:
 def memory_per_gpu(
     model: RetrofitModel, gpus: int, sequences: int, length: int, precision: str = "bfloat16"
 ) -> dict[str, float]:
-    """Gigabytes that each of ``gpus`` GPUs needs at most, under FSDP with gradient checkpointing.
+    """Return the gigabytes that each of ``gpus`` GPUs needs at most, under FSDP with gradient checkpointing.
 
     Args:
         model: its weights are only counted.

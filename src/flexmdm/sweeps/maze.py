@@ -139,3 +139,28 @@ def shortest(task: MazeTask, problems: Sequence[Sequence[int]]) -> np.ndarray:
     index, distances = task.maze.open_index, task.maze.distances
     cells = np.array([index[list(problem)] for problem in problems])  # [num, K]
     return 1 + distances[cells[:, :-1], cells[:, 1:]].sum(1, dtype=np.int64)
+
+
+def problem_through(task: MazeTask, cells: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the tokens of cells to connect; an error if no path of this model can."""
+    if len(cells) < 2:
+        raise ValueError(f"a path needs a start and a goal: give at least two cells, got {len(cells)}")
+    tokens = [task.maze.token(row, column) for row, column in cells]
+    index, distances = task.maze.open_index, task.maze.distances
+    for (a, b), (start, goal) in zip(
+        zip(tokens, tokens[1:], strict=False), zip(cells, cells[1:], strict=False), strict=True
+    ):
+        if distances[index[a], index[b]] < 0:
+            raise ValueError(f"there is no way from {start} to {goal} in this maze")
+        if a == b:
+            raise ValueError(f"cell {start} stands twice in a row: leave one out")
+    if task.model == "mdm" and len(tokens) > task.subgoals[1]:
+        raise ValueError(f"this MDM was trained with at most {task.subgoals[1]} subgoals, got {len(tokens)}")
+    most = task.longest_path if task.model == "mdm" else task.max_length
+    (needed,) = shortest(task, [tokens])
+    if needed > most:
+        raise ValueError(
+            f"the shortest path through these {len(tokens)} cells has {needed}, and this model makes none of more than "
+            f"{most} cells: leave some out, or plan in parts"
+        )
+    return tokens

@@ -17,16 +17,15 @@ from flexmdm.evaluation.fluency import (
 )
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.evaluation.lengths import length_fidelity
-from flexmdm.evaluation.textreport import LikelihoodScore, TextScore
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.defaults import DEFAULTS, STEPS
 from flexmdm.generation.generate import sampler_named
 from flexmdm.generation.samplers import Grid
+from flexmdm.sweeps.scores import LikelihoodScore, TextScore
 from flexmdm.sweeps.sweep import OF_SAMPLERS
 from flexmdm.tasks.likelihoods import bits
-from flexmdm.tasks.pipeline import bar_on_stderr
+from flexmdm.tasks.pipeline import bar_on_stderr, progress_bar
 from flexmdm.tasks.text.pipeline import TextPipeline
-from flexmdm.tasks.text.report import fill_with_bar
 
 OPENING = 32  # tokens whose entropy is compared, whatever the lengths of the texts
 _NOTHING = Interval(float("nan"), float("nan"), float("nan"))
@@ -140,16 +139,9 @@ def measure(
     """Draw ``num`` samples from nothing and judge them."""
     sampler = sampler or _default_sampler(pipeline)
     began = time.perf_counter()
-    answers = fill_with_bar(
-        pipeline,
-        [["", ""]],
-        num,
-        f"{name}, {sampler} {steps}",
-        sampler=sampler,
-        steps=steps,
-        temperature=temperature,
-        **options,
-    )
+    settings: dict[str, Any] = {"sampler": sampler, "steps": steps, "temperature": temperature, **options}
+    with progress_bar(num, f"{name}, {sampler} {steps}") as bar:
+        answers = pipeline.fill([["", ""]], num, callback=bar, **settings)
     return judge.score(
         name,
         [answer.text for answer in answers],

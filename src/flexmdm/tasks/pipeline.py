@@ -39,6 +39,7 @@ class Answer:
         evaluations: of the network.
         hit_max_length: whether it grew to the longest sequence, where insertions end.
         prompt, events: what it started from, and what happened, if a trace was asked for.
+        pieces: the given text before, between and behind the gaps, where the answer is the whole text.
         context, around: tokens of the given text that the model saw, and that there are; fewer if they left no room.
     """
 
@@ -51,6 +52,7 @@ class Answer:
     events: tuple[Event, ...] = ()
     context: int = 0
     around: int = 0
+    pieces: tuple[str, ...] = ()
 
     @property
     def shortened(self) -> bool:
@@ -116,6 +118,10 @@ class Pipeline:
     def preview(self, num: int, seed: int, **options: Any) -> list[str]:
         """Return what to show of the model while it trains."""
         return self.sample(num, seed=seed, **options)
+
+    def row(self, answer: Answer) -> dict[str, Any]:
+        """Return an answer as a file has it."""
+        return {"text": answer.text, "gaps": list(answer.gaps), "evaluations": answer.evaluations}
 
     # From requests to answers -----------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ def task_names() -> list[str]:
     return list(_TASKS)
 
 
-def settings_class(name: str | None) -> type:
+def settings_class(name: str | None) -> type[Any]:
     """Return the class with the settings of a task, by its name."""
     return _resolved(_entry(name)[0])
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from flexmdm.settings import setting
 
@@ -22,7 +22,13 @@ def weights(text: str) -> dict[str, float]:
 
 
 class Stored:
-    """Settings that a run writes down and reads back."""
+    """Settings that a run writes down and reads back.
+
+    Attributes:
+        sample_options: the options of ``flexmdm sample`` that only this task has.
+    """
+
+    sample_options: ClassVar[tuple[str, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings as JSON has them."""
@@ -63,10 +69,10 @@ class FileSettings(Stored):
     _: KW_ONLY
     skip_bad: bool = setting(False, help="Count lines that cannot be read and go on, rather than stop at the first.")
     tokenizer: str = setting(
-        "auto", help="Tokens: characters, bytes, bpe, or a Hugging Face tokenizer. [default: by the data; code: bpe]"
+        "auto", help="Tokenizer: characters, bytes, bpe, or one of Hugging Face. [default: by the data; code: bpe]"
     )
-    vocabulary: int | None = setting(None, help="Number of tokens of a BPE.", flag="--vocab-size")
-    max_length: int = setting(256, help="Tokens of a sequence at most. [default: 256]")
+    vocabulary: int | None = setting(None, help="Number of tokens of a BPE.", flag="--vocab-size", min=2)
+    max_length: int = setting(256, help="Most tokens of a sequence. [default: 256]", min=1)
     held_out: float = 0.05
     held_out_data: tuple[str, ...] = ()
     data_seed: int = 0

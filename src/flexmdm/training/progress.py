@@ -1,4 +1,4 @@
-"""What a person sees of a run while it goes on, and what is left of it afterwards: a bar, a log, a picture."""
+"""Show how far a run is, by a bar and a log, and end it in time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -166,30 +164,3 @@ def training_of(folder: Path) -> dict[str, float] | None:
     log = read_log(folder / LOG_FILE)
     last = log[-1] if log else None
     return last and {"hours": round(last["seconds"] / 3600, 2), "steps": last["step"], "sequences": last["sequences"]}
-
-
-def draw_curves(logs: dict[str, Sequence[dict[str, float]]], file: Path) -> None:
-    """The loss against the hours (or minutes) of training: dots for batches, a line for held-out sequences."""
-    from matplotlib.figure import Figure
-
-    from flexmdm.evaluation.charts import INK, SOFT
-
-    longest = max((log[-1]["seconds"] for log in logs.values() if log), default=0.0)
-    unit, name = (3600, "hours") if longest > 5400 else (60, "minutes")
-    figure = Figure(figsize=(7.2, 4.0), layout="constrained", facecolor="white")
-    axes = figure.add_subplot()
-    for colour, (label, log) in zip(cycle(("#3d7dca", "#e07b39", "#2f9e77", "#b5529c")), logs.items(), strict=False):
-        train = [(line["seconds"] / unit, line["loss"]) for line in log if "loss" in line]
-        held_out = [(line["seconds"] / unit, line["eval_loss"]) for line in log if "eval_loss" in line]
-        if train:
-            axes.plot(*zip(*train, strict=True), ".", color=colour, alpha=0.25, markersize=3)
-        if held_out:
-            axes.plot(*zip(*held_out, strict=True), "-o", color=colour, markersize=3.5, label=label)
-    axes.set(xlabel=f"{name} of training", ylabel="loss (nats per sequence)", yscale="log")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(colors=SOFT, which="both")
-    axes.xaxis.label.set_color(INK)
-    axes.grid(alpha=0.15)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False)
-    figure.savefig(file, dpi=150)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from flexmdm.settings import setting
+
 RUN_FILE = "run.json"  # the configuration of a run, in its folder
 _NETWORK_CHOICES = {
     "insertion_head": ("count", "gap"),
@@ -36,21 +38,27 @@ class Network:
             base is. What adapters add is multiplied by alpha / rank, by default 1 as in the paper.
     """
 
-    hidden: int = 256
-    layers: int = 8
-    heads: int = 8
+    hidden: int = setting(256, help="Width of a new network.", min=8)
+    layers: int = setting(8, help="Number of transformer blocks.", min=1)
+    heads: int = setting(8, help="Number of attention heads.", min=1)
     condition: int = 128
-    dropout: float = 0.1
+    dropout: float = setting(0.1, help="Dropout of a new network.", min=0.0, max=0.9)
     insertion_head: Literal["count", "gap"] = "gap"
     clock: Literal["logarithms", "waves"] = "waves"
     neighbours: bool = True
-    architecture: Literal["dit", "llada"] = "dit"
+    architecture: Literal["dit", "llada"] = setting(
+        "dit", help="Architecture of a new network: dit, or llada for the shape of LLaDA. [default: dit]"
+    )
     base: str | None = None
     base_dtype: Literal["float32", "bfloat16", "4-bit"] = "float32"
-    mask_id: int | None = None
-    groups: int = 4
-    lora_rank: int | None = None
-    lora_alpha: int | None = None
+    mask_id: int | None = setting(None, help="Mask token of a base that does not say it.", min=0)
+    groups: int = setting(
+        4, help="Number of groups of layers with an AdaLN of their own, in a base or a llada. [default: 4]", min=1
+    )
+    lora_rank: int | None = setting(None, help="Rank of the adapters on a base; 0 trains all weights.", min=0)
+    lora_alpha: int | None = setting(
+        None, help="Scale of the adapters, which is divided by their rank. [default: the rank]", min=1
+    )
     lora_dropout: float = 0.1
 
     def __post_init__(self) -> None:
@@ -105,30 +113,37 @@ class Recipe:
         shard: under torchrun, each process holds only its share of weights, gradients and moments (FSDP).
     """
 
-    steps: int = 10_000
-    batch_size: int = 64
-    accumulation: int = 1
+    steps: int = setting(10_000, help="Number of optimizer steps.", min=1)
+    batch_size: int = setting(64, help="Number of sequences per pass (and device).", min=1)
+    accumulation: int = setting(1, help="Number of passes per optimizer step.", min=1)
     processes: int = 1
-    optimizer: Literal["adamw", "muon"] = "adamw"
-    learning_rate: float = 1e-3
+    optimizer: Literal["adamw", "muon"] = setting("adamw", help="Optimizer: adamw, or muon.")
+    learning_rate: float = setting(1e-3, help="Learning rate at its highest.", flag="--lr")
     weight_decay: float = 0.01
     beta2: float = 0.99
     clip: float = 1.0
     warmup: int = 200
-    schedule: Literal["cosine", "restarts", "constant", "trapezoid"] = "cosine"
+    schedule: Literal["cosine", "restarts", "constant", "trapezoid"] = setting(
+        "cosine", help="Schedule of the learning rate: cosine, restarts, constant or trapezoid."
+    )
     cycles: int = 4
     ema: float = 0.999
-    targets: Literal["marginalised", "sampled"] = "marginalised"
-    seed: int = 0
-    eval_every: int = 500
+    targets: Literal["marginalised", "sampled"] = setting(
+        "marginalised", help="Targets of the loss: marginalised over the alignments, or sampled."
+    )
+    seed: int = setting(0, help="Seed of all randomness.")
+    eval_every: int = setting(500, help="Number of steps between evaluations.", min=1)
     eval_size: int = 512
-    save_every: int = 500
+    save_every: int = setting(500, help="Number of steps between checkpoints.", min=1)
     keep: int = 2
     log_every: int = 20
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    compile: bool = False
+    dtype: Literal["float32", "bfloat16"] = setting(
+        "float32",
+        help="Precision of computation: float32, or bfloat16 (mixed). `flexmdm retrofit`: of frozen weights too.",
+    )
+    compile: bool = setting(False, help="Compile the blocks of the network.")
     gradient_checkpointing: bool = False
-    shard: bool = False
+    shard: bool = setting(False, help="Cut the weights over the processes of torchrun (FSDP).")
 
     def __post_init__(self) -> None:
         for name in _COUNTS:

@@ -27,7 +27,7 @@ def is_sharded(model: nn.Module) -> bool:
 
 
 def set_timeout(seconds: float) -> None:
-    """Let processes wait this long for each other, from now on, before they take one for lost."""
+    """Set how long processes wait for each other, from now on, before they take one for lost."""
     from torch.distributed import distributed_c10d
 
     if dist.is_initialized():

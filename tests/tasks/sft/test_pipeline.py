@@ -8,9 +8,9 @@ import torch
 from rich.console import Console
 
 from flexmdm import FiniteDistribution
+from flexmdm.reports import answers as reports
 from flexmdm.tasks.likelihoods import bits
 from flexmdm.tasks.previews import Preview
-from flexmdm.tasks.sft import report
 from flexmdm.tasks.sft.pipeline import SFTPipeline
 
 SAMPLERS = [
@@ -131,8 +131,8 @@ def test_an_empty_answer_is_seen_in_the_preview(make_pipeline, monkeypatch):
 def test_an_empty_answer_is_seen_on_a_terminal_alone(make_pipeline, monkeypatch, tmp_path, terminal, capsys):
     pipeline, file = make_pipeline(), tmp_path / "new" / "answers.json"
     monkeypatch.setattr(type(pipeline.task), "answer", lambda *_: [])
-    console = Console(file=io.StringIO(), force_terminal=terminal)
-    report.answer(pipeline, ["Say it."], json=file, console=console, steps=4)
+    console = Console(file=io.StringIO(), force_terminal=terminal, color_system=None)
+    reports.answer(pipeline, ["Say it."], json=file, console=console, steps=4)
     assert console.file.getvalue() == ("(empty)\n" if terminal else "\n")
     assert json.loads(file.read_text())[0]["answer"] == ""
     assert f"written to {file}" in capsys.readouterr().err

@@ -46,7 +46,9 @@ class CodePipeline(Pipeline):
         pairs = of_each(texts, lambda one: _pair(one, gap_marker), options.get("names") or ())
         middles = self.answers(pairs, num, **options)
         around = [pair for pair in pairs for _ in range(num)]
-        whole = [replace(one, text=a + one.text + b) for one, (a, b) in zip(middles, around, strict=True)]
+        whole = [
+            replace(one, text=a + one.text + b, pieces=(a, b)) for one, (a, b) in zip(middles, around, strict=True)
+        ]
         return texts_of(whole, isinstance(text, str), full)
 
     def fill(

@@ -23,10 +23,16 @@ class CodeSettings(FileSettings):
         max_length: tokens of a function at most, with up to 3 special ones.
     """
 
-    tokenizer: str = setting("bpe", help="Tokens: characters, bytes, bpe, or a Hugging Face tokenizer.")
-    field: str | None = setting(None, help="Field or column to read. [default: text, code]")
-    long: Literal["split", "drop"] = setting("split", help="What to do with longer functions: split or drop.")
+    tokenizer: str = setting(
+        "bpe", help="Tokenizer: characters, bytes, bpe, or one of Hugging Face. [default: by the data; code: bpe]"
+    )
+    field: str | None = setting(None, help="Field or column to read. [default: text; code: code]")
+    long: Literal["split", "drop"] = setting(
+        "split", help="Treatment of longer sequences: split or drop. [default: split]"
+    )
     mixture: dict[str, float] = setting(
-        default_factory=lambda: dict(_WEIGHTS), help="Weights of what is cut out.", parse=weights
+        default_factory=lambda: dict(_WEIGHTS),
+        help="Weights of what is cut out, such as line=2,lines=1,span=1. [default: all]",
+        parse=weights,
     )
     name: str = setting("code", init=False)

@@ -51,6 +51,10 @@ class SFTPipeline(Pipeline):
         text, whole = self.task.text.decode(found), (*one.sequence[: len(tokens)], *found)
         return Answer(text, (text,), whole, one.evaluations, one.hit_max_length, prompt, one.events)
 
+    def row(self, answer: Answer) -> dict[str, Any]:
+        """Return an answer as a file has it."""
+        return {"answer": answer.text, "evaluations": answer.evaluations}
+
     def preview(self, num: int, seed: int, **options: Any) -> list[str]:
         """Return some held-out prompts with their answers."""
         task, store = self.task, self.task.validation.store

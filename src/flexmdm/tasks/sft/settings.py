@@ -27,7 +27,7 @@ class SFTSettings(FileSettings):
     )
     format: str = setting(
         "plain",
-        help="How a prompt is written: plain (a line of its own), a text with {prompt} in it, or chat, the chat "
+        help="Format of a prompt: plain (a line of its own), a text with {prompt} in it, or chat, the chat "
         "template of the tokenizer. [default: plain]",
     )
     pad_id: int | None = None

@@ -107,7 +107,8 @@ class TextPipeline(Pipeline):
         gaps = self._decode(request, tokens, fillings(one.sequence, one.given, prompt, tokens))
         text = "".join(piece + gap for piece, gap in zip(request, (*gaps, ""), strict=True))
         measured = one.evaluations, one.hit_max_length
-        return Answer(text, gaps, tuple(self.task.clean(one.sequence)), *measured, prompt, one.events)
+        found = tuple(self.task.clean(one.sequence))
+        return Answer(text, gaps, found, *measured, prompt, one.events, pieces=tuple(request))
 
     @property
     def _leading_spaces(self) -> bool:

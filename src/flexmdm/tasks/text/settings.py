@@ -22,13 +22,14 @@ class TextSettings(FileSettings):
         balanced: learn from each entry of ``data`` equally often, however large it is.
     """
 
-    field: str | None = setting(None, help="Field or column to read. [default: text, code]")
-    paragraphs: bool = setting(False, help="Split texts at blank lines instead of line by line.")
-    long: Literal["split", "drop"] = setting("split", help="What to do with longer sequences: split or drop.")
+    field: str | None = setting(None, help="Field or column to read. [default: text; code: code]")
+    paragraphs: bool = setting(False, help="Split files at blank lines instead of line by line.")
+    long: Literal["split", "drop"] = setting(
+        "split", help="Treatment of longer sequences: split or drop. [default: split]"
+    )
     mixture: dict[str, float] = setting(
         default_factory=lambda: dict(_WEIGHTS),
-        help="Weights of templates, such as unconditional=1 or prefix=1,spans=2; code: of what is cut out, such as "
-        "line=2,lines=1,span=1. [default: all]",
+        help="Weights of templates, such as unconditional=1 or prefix=1,spans=2. [default: all]",
         parse=weights,
     )
     balanced: bool = False

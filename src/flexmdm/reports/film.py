@@ -10,7 +10,7 @@ from flexmdm.generation.trace import Event
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a frame: its identity, its token (``None``: a mask), and whether that is news."""
+    """One entry of a frame: its identity, its token (``None``: a mask), and whether it is new or newly revealed."""
 
     identity: int
     token: int | None
@@ -27,7 +27,7 @@ class Frame:
 
 
 def frames_of(events: Sequence[Event], start: Sequence[int | None] = ()) -> list[Frame]:
-    """Return the sequence after every step in which something happened, its ``start`` (a prompt) first.
+    """Return the sequence after every step in which something happened; the first is ``start``, the tokens of a prompt.
 
     >>> events = [Event(0, 0.5, "insert", 0, entry=0), Event(2, 1.0, "reveal", 0, entry=0, token=4)]
     >>> [(frame.steps, frame.alpha, [entry.token for entry in frame.entries]) for frame in frames_of(events)]
@@ -37,7 +37,7 @@ def frames_of(events: Sequence[Event], start: Sequence[int | None] = ()) -> list
     for step in sorted({event.step for event in events}):
         happened = [event for event in events if event.step == step]
         entries = [replace(entry, new=False) for entry in frames[-1].entries]
-        # Positions are those after the step, so insertions are made from left to right.
+        # Positions are those after the step: from left to right, each insertion finds its place.
         for event in sorted((e for e in happened if e.kind == "insert"), key=lambda e: e.position):
             entries.insert(event.position, Entry(event.entry, None, True))
         for event in (e for e in happened if e.kind == "reveal"):
@@ -47,7 +47,7 @@ def frames_of(events: Sequence[Event], start: Sequence[int | None] = ()) -> list
 
 
 def thin_out(frames: Sequence[Frame], rows: int) -> list[Frame]:
-    """Return at most ``rows`` of the frames, evenly, with the last; an entry is new if the frame before lacks it."""
+    """Return at most ``rows`` of the frames, evenly, the last one included; new is new since the one before."""
     frames = list(frames)
     if len(frames) > rows:
         frames = [frames[round(i * (len(frames) - 1) / (rows - 1))] for i in range(rows)]

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from flexmdm.evaluation.distances import Estimate
 from flexmdm.evaluation.intervals import Interval
-from flexmdm.evaluation.textreport import SHOWN, LikelihoodScore, TextScore, page, table_of
+from flexmdm.reports.text import SHOWN, table_of, write_page
+from flexmdm.sweeps.scores import LikelihoodScore, TextScore
 
 HOSTILE = "</li></ol><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)> & \ud800 [bold]"
 NOTHING = Interval(math.nan, math.nan, math.nan)
@@ -45,7 +46,7 @@ class Elements(HTMLParser):
 
 
 def written(tmp_path, scores, likelihoods=(LIKELIHOOD,), title="A title", xz=2.5, command="flexmdm eval runs/a"):
-    page(tmp_path / "deep" / "page.html", title, scores, likelihoods, [4, 8, 8, 11], xz, command)
+    write_page(tmp_path / "deep" / "page.html", title, scores, likelihoods, [4, 8, 8, 11], xz, command)
     return (tmp_path / "deep" / "page.html").read_text(encoding="utf-8")
 
 
@@ -81,7 +82,7 @@ def test_what_was_not_sampled_or_not_measured_has_its_place(tmp_path):
     failed = score("mdm", generative_perplexity=NOTHING, samples=[], lengths=[0, 0])
     html = written(tmp_path, [reference, failed, score()], likelihoods=[], xz=None)
     assert "nan" not in html.lower().replace("finance", "")
-    assert html.count('class="reference"') == 1 and 'id="bits"' not in html
+    assert html.count("held-out: 80</text>") == 1 and 'id="bits"' not in html  # the dashed line
     assert written(tmp_path, [reference], likelihoods=[], xz=None).count('class="chart"') == 1
 
 

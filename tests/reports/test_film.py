@@ -1,9 +1,8 @@
 import pytest
 
 from flexmdm import generate
-from flexmdm.demos.growth import draw_growth
 from flexmdm.evaluation import nine_words
-from flexmdm.generation.film import frames_of, thin_out
+from flexmdm.reports.growth import draw_growth, frames_of, thin_out
 
 
 @pytest.mark.parametrize("sampler", ["tau", "spaced"])

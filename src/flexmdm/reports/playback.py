@@ -12,7 +12,7 @@ from rich.text import Text
 
 from flexmdm.canvas import Prompt
 from flexmdm.generation import Event
-from flexmdm.generation.film import Frame, frames_of, thin_out
+from flexmdm.reports.film import Frame, frames_of, thin_out
 from flexmdm.tasks.prepared import PreparedTask
 
 _SECONDS, _LINES = 6.0, 12  # of a film, and of its strip where nothing moves
@@ -46,7 +46,7 @@ def play(task: PreparedTask, answer: Traced, console: Console | None = None) -> 
 
 
 def picture(task: PreparedTask, frame: Frame, answer: Traced) -> Text:
-    """One frame: given text dim, masks as grey dots, what was found plain, and the newest green."""
+    """Return one frame: given text dim, masks as grey dots, what was found plain, and the newest green."""
     given, fixed = len(answer.prompt.tokens), answer.prompt.tokens
     text = Text(f"clock {frame.alpha:4.2f} ", style="dim")
     styles = []

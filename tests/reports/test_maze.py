@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from rich.text import Text
 
-from flexmdm.tasks.maze.drawing import WRONG, draw_maze, legend, terminal
+from flexmdm.reports.maze import WRONG, draw_maze, legend, terminal
 from flexmdm.tasks.maze.grid import Maze
 from flexmdm.tasks.maze.paths import make_paths
 

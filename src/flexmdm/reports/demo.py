@@ -1,0 +1,294 @@
+"""The page of `flexmdm demo maze`: two models plan through one maze."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from flexmdm.evaluation.intervals import Interval, rate
+from flexmdm.generation import Event
+from flexmdm.reports.charts import COLOURS, INK, SOFT, draw_lengths, inline_svg, loss_figure
+from flexmdm.reports.film import frames_of
+from flexmdm.reports.maze import FLOOR, WALL, WRONG, course_colours
+from flexmdm.reports.pages import render
+from flexmdm.sweeps.maze import Plans
+from flexmdm.tasks.maze.checker import legal_moves, open_cells
+from flexmdm.tasks.maze.grid import Maze
+
+NAMES = {"flexmdm": "FlexMDM", "mdm": "MDM"}
+STRIP = 8  # frames of the film strip
+SHOWN = 2  # problems shown for each number of subgoals
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One model: how it was trained, and what it planned for each number of subgoals.
+
+    Attributes:
+        model: ``flexmdm`` or ``mdm``.
+        sampler: how it plans, in words.
+        parameters, steps, seconds: of its network and training.
+        log: of its training, as `read_log` gives it.
+        plans: one entry for each number of subgoals.
+    """
+
+    model: str
+    sampler: str
+    parameters: int
+    steps: int
+    seconds: float
+    log: Sequence[Mapping[str, float]]
+    plans: Sequence[Plans]
+
+    @property
+    def name(self) -> str:
+        return NAMES[self.model]
+
+    @property
+    def colour(self) -> str:
+        return COLOURS[list(NAMES).index(self.model)]
+
+    @property
+    def rates(self) -> dict[int, Interval]:
+        return {plans.score.subgoals: rate(int(plans.success.sum()), len(plans.paths)) for plans in self.plans}
+
+    @property
+    def num(self) -> int:
+        return sum(len(plans.paths) for plans in self.plans)
+
+    @property
+    def overall(self) -> Interval:
+        return rate(sum(int(plans.success.sum()) for plans in self.plans), self.num)
+
+    @property
+    def evaluations(self) -> float:
+        return sum(plans.score.evaluations for plans in self.plans) / len(self.plans)
+
+    @property
+    def lengths(self) -> list[int]:
+        return [len(path) for plans in self.plans for path in plans.paths]
+
+    @property
+    def mean_length(self) -> float:
+        return sum(self.lengths) / len(self.lengths)
+
+    @property
+    def held_out_loss(self) -> float | None:
+        return next((line["eval_loss"] for line in reversed(self.log) if "eval_loss" in line), None)
+
+
+@dataclass(frozen=True)
+class Story:
+    """The content of the page.
+
+    Attributes:
+        maze: the maze.
+        contenders: FlexMDM, then MDM.
+        growths: how each came to its answer to one problem, by model.
+        held_out: shares of the lengths of the held-out paths that the problems are made from.
+        longest: cells of the longest path there is, so masks of an MDM.
+        training_paths: how many were learned from.
+        minutes: of training, each.
+        facts: more to know, as names and values.
+        command: what made the page.
+    """
+
+    maze: Maze
+    contenders: Sequence[Contender]
+    growths: Mapping[str, Growth]
+    held_out: Mapping[int, float]
+    longest: int
+    training_paths: int
+    minutes: float
+    facts: Mapping[str, str]
+    command: str
+
+    @property
+    def mean_length(self) -> float:
+        return sum(length * share for length, share in self.held_out.items())
+
+
+def page_of(story: Story) -> str:
+    """Return the page."""
+    growth = story.growths["flexmdm"]
+    count = min(STRIP, growth.frames)
+    return render(
+        "demo.html",
+        story=story,
+        first=story.contenders[0],
+        growth=growth,
+        strip=[round(i * (growth.frames - 1) / max(count - 1, 1)) for i in range(count)],
+        shown=SHOWN,
+        planned=planned,
+        growing=growing,
+        length_chart=_length_chart,
+        loss_chart=_loss_chart,
+        wall=WALL,
+        floor=FLOOR,
+        wrong=WRONG,
+    )
+
+
+def _length_chart(story: Story, contender: Contender) -> str:
+    lengths = contender.lengths
+    every = range(min([*lengths, *story.held_out]), max([*lengths, *story.held_out]) + 1)
+    figure = draw_lengths(
+        edges=[length - 0.5 for length in [*every, every.stop]],
+        area=[lengths.count(length) / len(lengths) for length in every],
+        outlines=[(INK, [story.held_out.get(length, 0.0) for length in every])],
+        across="cells of the path",
+        colour=contender.colour,
+    )
+    means = f"{contender.mean_length:.1f} cells on average, held-out paths {story.mean_length:.1f}"
+    return inline_svg(figure, f"Lengths of the paths of {contender.name}: {means}")
+
+
+def _loss_chart(contender: Contender) -> str:
+    figure = loss_figure({contender.name: contender.log}, [contender.colour], 5.2, 2.5)
+    end = "" if contender.held_out_loss is None else f", {contender.held_out_loss:.1f} at the end"
+    return inline_svg(figure, f"Loss of {contender.name} against minutes of training{end}")
+
+
+# A path as it grows ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Box:
+    """One entry of a finished sequence: what it became, and when.
+
+    Attributes:
+        token: the cell, or None for padding.
+        subgoal: its number from 1, or 0.
+        born: the first frame that has it, as a mask.
+        shown: the first frame in which it is revealed.
+        colour: of the cell.
+    """
+
+    token: int | None
+    subgoal: int
+    born: int
+    shown: int
+    colour: str
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A sequence from the first frame (number 0) to the last, and its subgoals."""
+
+    boxes: tuple[Box, ...]
+    subgoals: tuple[int, ...]
+    frames: int
+
+    def at(self, frame: int, before: int) -> list[tuple[Box, bool, bool]]:
+        """Return the boxes of a frame, each with whether it is revealed, and whether that is new since ``before``."""
+        there = [(box, box.shown <= frame) for box in self.boxes if box.born <= frame]
+        return [(box, shown, (box.shown if shown else box.born) > max(before, 0)) for box, shown in there]
+
+
+def grown(events: Sequence[Event], subgoals: Sequence[int]) -> Growth:
+    """Return what grew from the subgoals of `Prompt.through`: which entries were inserted and revealed, and when.
+
+    >>> events = [Event(0, 0.5, "insert", 1, entry=2), Event(3, 1.0, "reveal", 1, entry=2, token=9)]
+    >>> growth = grown(events, subgoals=[8, 10])
+    >>> [(box.token, box.subgoal, box.born, box.shown) for box in growth.boxes], growth.frames
+    ([(8, 1, 0, 0), (9, 0, 1, 2), (10, 2, 0, 0)], 3)
+    """
+    frames = frames_of(events, subgoals)
+    born: dict[int, int] = {}
+    shown: dict[int, int] = {}
+    for number, frame in enumerate(frames):
+        for entry in frame.entries:
+            born.setdefault(entry.identity, number)
+            if entry.token is not None:
+                shown.setdefault(entry.identity, number)
+    boxes = []
+    for entry, colour in zip(frames[-1].entries, course_colours(len(frames[-1].entries)), strict=True):
+        subgoal = entry.identity + 1 if entry.identity < len(subgoals) else 0
+        boxes.append(Box(entry.token, subgoal, born[entry.identity], shown[entry.identity], colour))
+    return Growth(tuple(boxes), tuple(subgoals), len(frames))
+
+
+def filled(events: Sequence[Event], subgoals: Sequence[int], first: int, frames: int, pad: int) -> Growth:
+    """Return how an MDM filled its row of masks, which begins at entry ``first``, spread over so many frames.
+
+    >>> events = [Event(5, 0.5, "reveal", 3, entry=3, token=8), Event(9, 1.0, "reveal", 4, entry=4, token=99)]
+    >>> [(box.token, box.shown) for box in filled(events, [8, 10], first=3, frames=5, pad=99).boxes]
+    [(8, 2), (None, 4)]
+    """
+    numbers = {step: number for number, step in enumerate(sorted({event.step for event in events}), start=1)}
+    events = sorted((event for event in events if event.entry >= first), key=lambda event: event.entry)
+    cells = course_colours(sum(event.token != pad for event in events))
+    boxes = []
+    for event in events:
+        shown = math.ceil(numbers[event.step] * (frames - 1) / len(numbers))
+        token = None if event.token is None or event.token >= pad - 1 else event.token
+        boxes.append(Box(token, 0, 0, shown, cells.pop(0) if event.token != pad else "#fff"))
+    return Growth(tuple(boxes), tuple(subgoals), frames)
+
+
+# Drawings, for the template -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Move:
+    """A line from cell to cell, and the frame that shows it first; None for always."""
+
+    start: Point
+    end: Point
+    colour: str
+    frame: int | None = None
+
+    @property
+    def wrong(self) -> bool:
+        return self.colour == WRONG
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A path in a maze, in tenths of a cell: its moves, cells with colour and frame, cells in walls, and subgoals."""
+
+    moves: Sequence[Move]
+    cells: Sequence[tuple[Point, str, int | None]]
+    blocked: Sequence[Point]
+    rings: Sequence[tuple[Point, str]]
+
+
+def planned(maze: Maze, path: Sequence[int], subgoals: Sequence[int]) -> Picture:
+    """Return a whole path; moves and cells that the maze does not allow and missed subgoals are red."""
+    path = [token for token in path if 0 <= token < maze.size**2]
+    colours, at = course_colours(len(path)), [_centre(maze, token) for token in path]
+    legal = legal_moves(maze.passable, path) if len(path) > 1 else ()
+    moves = [Move(at[k], at[k + 1], colours[k + 1] if fine else WRONG) for k, fine in enumerate(legal)]
+    blocked = [point for point, fine in zip(at, open_cells(maze.passable, path), strict=True) if not fine]
+    rings = [(_centre(maze, token), colours[path.index(token)] if token in path else WRONG) for token in subgoals]
+    return Picture(moves, [], blocked, rings)
+
+
+def growing(maze: Maze, growth: Growth, frame: int | None = None) -> Picture:
+    """Return what is revealed of a path by a frame, or all of it, each part with the frame that shows it."""
+    known = [(box, _centre(maze, box.token)) for box in growth.boxes if box.token is not None]
+    moves = []
+    for box, after in pairwise(growth.boxes):
+        if box.token is not None and after.token is not None:
+            (x, y), (to_x, to_y) = _centre(maze, box.token), _centre(maze, after.token)
+            near = abs(x - to_x) + abs(y - to_y) <= 10
+            # Of cells that are no neighbours it is certain only at the end that nothing comes between.
+            when = max(box.shown, after.shown) if near else growth.frames - 1
+            if frame is None or when <= frame:
+                colour = after.colour if near else WRONG
+                moves.append(Move((x, y), (to_x, to_y), colour, when if frame is None else None))
+    cells = [
+        (point, box.colour, box.shown if frame is None else None)
+        for box, point in known
+        if not box.subgoal and (frame is None or box.shown <= frame)
+    ]
+    rings = {box.token: box.colour for box, _ in reversed(known)}
+    return Picture(moves, cells, [], [(_centre(maze, token), rings.get(token, SOFT)) for token in growth.subgoals])
+
+
+def _centre(maze: Maze, token: int) -> Point:
+    row, column = maze.cell(token)
+    return 10 * column + 5, 10 * row + 5
