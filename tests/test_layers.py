@@ -29,9 +29,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 # Today's exceptions; a line leaves when its import does, and none comes.
 VIOLATIONS: set[str] = set()
-CYCLES = [
-    "backbones.bases backbones.retrofit",
-]
+CYCLES: list[str] = []
 
 
 def imports() -> dict[str, set[str]]:

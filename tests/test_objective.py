@@ -445,7 +445,7 @@ def test_the_sampled_likelihood_depends_on_the_seed_alone():
 
 
 def made_of(sample, log_probs=None, insertions=None):
-    """A prediction for a sample with gradients: uniform f and g = 0.3 unless told otherwise."""
+    """A prediction for a sample with gradients: uniform f and g = 0.3 by default."""
     masks, gaps = len(sample.canvas.masks), sample.canvas.open_gaps
     f = torch.full((masks, 3), -math.log(3.0)) if log_probs is None else log_probs
     g = torch.full((len(gaps.values),), 0.3) if insertions is None else insertions

@@ -128,12 +128,12 @@ class Alignment:
     log_count: Tensor
 
     def token_posterior(self, vocab_size: int) -> Tensor:
-        """Q_i(v) = P(x1[s[i]] = v | x_t, x1), ``[M, V]``."""
+        """Return Q_i(v) = P(x1[s[i]] = v | x_t, x1), ``[M, V]``."""
         table = self.weights.new_zeros(self.weights.shape[0], vocab_size)
         return table.scatter_add(1, self.candidates, self.weights)
 
     def to(self, device: torch.device | str) -> Alignment:
-        """The candidates on ``device``, all that is float64 on its `float64_device`."""
+        """Move the candidates to ``device``, all that is float64 to its `float64_device`."""
         home = float64_device(device)
         return Alignment(self.weights.to(home), self.candidates.to(device), self.gaps.to(home), self.log_count.to(home))
 
@@ -191,7 +191,7 @@ def align(canvas: Canvas, x1: Ragged, template: Template | None = None) -> Align
 
 
 def _check_certain(canvas: Canvas, x1: Ragged, template: Template, entries: Ragged, positions: Ragged) -> None:
-    """What needs no dynamic programme: given tokens, and segments in which nothing is missing."""
+    """Raise if a given token, or an entry of a segment in which nothing is missing, differs from its clean token."""
     given, clean = canvas.tokens.values[canvas.given.values], x1.values[template.given]
     complete = (entries.lengths == positions.lengths)[entries.rows]
     behind = positions.values[(positions.offsets[entries.rows] + entries.columns)[complete]]
@@ -201,7 +201,7 @@ def _check_certain(canvas: Canvas, x1: Ragged, template: Template, entries: Ragg
 
 
 def _cut(sequences: Ragged, given: Tensor, segments: Ragged) -> Ragged:
-    """The free tokens only, one sequence for each segment between given tokens."""
+    """Return the free tokens only, one sequence for each segment between given tokens."""
     segment = given.long().cumsum(0) - given.long() + sequences.rows
     free = ~given
     lengths = torch.zeros(segments.values.shape[0], dtype=torch.int64, device=sequences.device)
@@ -210,7 +210,7 @@ def _cut(sequences: Ragged, given: Tensor, segments: Ragged) -> Ragged:
 
 
 def _align_segments(entries: Ragged, positions: Ragged, mask_id: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """E[s] of each entry, log counts, and weights and candidates of each entry over its segment."""
+    """Return E[s] of each entry, log counts, and weights and candidates of each entry over its segment."""
     if not len(entries):
         nothing = torch.zeros(0, dtype=torch.float64, device=entries.device)
         return nothing, nothing, nothing[:, None], torch.zeros(0, 1, dtype=torch.int64, device=entries.device)
@@ -221,12 +221,12 @@ def _align_segments(entries: Ragged, positions: Ragged, mask_id: int) -> tuple[T
     if bool((log_count == _NEVER).any()):
         raise ValueError(_DOES_NOT_EMBED)
     share = share[entries.rows, entries.columns]  # [N, m]
-    place = torch.arange(clean.shape[1], dtype=torch.float64, device=entries.device)
-    return share @ place, log_count, share, clean[entries.rows]
+    position = torch.arange(clean.shape[1], dtype=torch.float64, device=entries.device)
+    return share @ position, log_count, share, clean[entries.rows]
 
 
 def _expected_gaps(canvas: Canvas, entries: Ragged, expected: Tensor, sizes: Tensor, template: Template) -> Ragged:
-    """G_i = E[s_i] - E[s_{i-1}] - 1, where a given token stands at -1 and at the size of its segments."""
+    """Return G_i = E[s_i] - E[s_{i-1}] - 1, where a given token stands at -1 and at the size of its segments."""
     gaps, given = canvas.open_gaps, canvas.given.values
     free = ~given
     first, last = gaps.columns == 0, gaps.columns == canvas.lengths[gaps.rows]

@@ -31,7 +31,7 @@ class Role(IntEnum):
 
 
 def gaps_of(sequences: Ragged, values: Tensor) -> Ragged:
-    """``values`` with one entry for each of the length + 1 gaps of every sequence."""
+    """Return ``values`` as a batch with one entry for each of the length + 1 gaps of every sequence."""
     return Ragged(values, sequences.lengths + 1)
 
 
@@ -69,27 +69,27 @@ class Template:
 
     @property
     def given(self) -> Tensor:
-        """``[N]``: which clean tokens are present or fixed."""
+        """Return ``[N]``, true for the clean tokens that are present or fixed."""
         return self.roles.values != Role.FREE
 
     @property
     def token_gaps(self) -> Tensor:
-        """``[N]``: for each clean token, the index into ``open_gaps.values`` of the gap it is in (or, given, ends)."""
+        """Return ``[N]``, the index into ``open_gaps.values`` of the gap each clean token is in (or, given, ends)."""
         return _gap_of_each_token(self.roles)
 
     @classmethod
     def free(cls, x1: Ragged) -> Template:
-        """FlexMDM: every token is free, the one gap is open."""
+        """Return the template of FlexMDM: every token is free, the one gap is open."""
         return cls(x1.with_values(torch.full_like(x1.values, Role.FREE)), _gaps(torch.zeros_like(x1.lengths), True))
 
     @classmethod
     def masks(cls, x1: Ragged) -> Template:
-        """MDM: every token is a mask from the start, nothing is inserted."""
+        """Return the template of MDM: every token is a mask from the start, nothing is inserted."""
         return cls(x1.with_values(torch.full_like(x1.values, Role.PRESENT)), _gaps(x1.lengths, False))
 
     @classmethod
     def fixed(cls, x1: Ragged, fixed: Tensor, open_gaps: Ragged | None = None) -> Template:
-        """The tokens where ``fixed`` ``[N]`` is true are a prompt.
+        """Return the template in which the tokens where ``fixed`` ``[N]`` is true are a prompt.
 
         By default exactly the gaps that hold free tokens are open, so that an open gap is known not to be empty.
         """
@@ -97,7 +97,7 @@ class Template:
 
     @classmethod
     def of_roles(cls, roles: Ragged, open_gaps: Ragged | None = None) -> Template:
-        """Any roles; by default exactly the gaps that hold free tokens are open."""
+        """Return the template with these roles; by default exactly the gaps that hold free tokens are open."""
         if open_gaps is None:
             free = roles.values == Role.FREE
             open_gaps = _gaps(roles.count(~free), False)
@@ -112,7 +112,7 @@ class Template:
 
 
 def _gap_of_each_token(roles: Ragged) -> Tensor:
-    """``[N]``: the flat index of the gap between given tokens that each token is in (or, given, ends)."""
+    """Return ``[N]``, the flat index of the gap between given tokens that each token is in (or, given, ends)."""
     given = (roles.values != Role.FREE).long()
     before = given.cumsum(0) - given  # given tokens ahead of it in the whole batch; one gap more per earlier sequence
     return before + roles.rows
@@ -127,7 +127,7 @@ Flags = Ragged | Tensor | Sequence[Sequence[bool]]
 
 
 def _flags(value: Flags | None, lengths: Tensor, name: str, default: bool) -> Ragged:
-    """Booleans for a batch of sequences: ragged, flat or as lists."""
+    """Return booleans for a batch of sequences, which may come ragged, flat or as lists."""
     if value is None:
         return Ragged(torch.full((int(lengths.sum()),), default, device=lengths.device), lengths)
     if isinstance(value, Tensor):
@@ -209,22 +209,22 @@ class Canvas:
 
     @property
     def is_mask(self) -> Tensor:
-        """``[N]``: which entries are masks."""
+        """Return ``[N]``, true for the entries that are masks."""
         return self.tokens.values == self.mask_id
 
     @property
     def masks(self) -> Tensor:
-        """``[M]``: where the masks are in ``tokens.values``, in order."""
+        """Return ``[M]``, the indices of the masks in ``tokens.values``, in order."""
         return self.is_mask.nonzero().squeeze(1)
 
     @property
     def num_masks(self) -> Tensor:
-        """``[B]``"""
+        """Return ``[B]``, the number of masks."""
         return self.tokens.count(self.is_mask)
 
     @property
     def num_open(self) -> Tensor:
-        """``[B]``: how many gaps are open."""
+        """Return ``[B]``, the number of open gaps."""
         return self.open_gaps.count(self.open_gaps.values)
 
     def __getitem__(self, which: int | slice | Tensor) -> Canvas:
@@ -251,7 +251,7 @@ class Canvas:
 
     @classmethod
     def cat(cls, canvases: Sequence[Canvas]) -> Canvas:
-        """All states of all canvases, in order; limits, ids and memories only if all have them."""
+        """Return all states of all canvases, in order; limits, ids and memories only if all have them."""
         limits = [c.limits for c in canvases if c.limits is not None]
         ids = [c.ids for c in canvases if c.ids is not None]
         memories = [c.memory for c in canvases if c.memory is not None]
@@ -266,7 +266,7 @@ class Canvas:
         )
 
     def distinct(self) -> tuple[Canvas, Tensor]:
-        """The different states of the batch in order of appearance, and ``[B]`` which of them each one is."""
+        """Return the different states of the batch in order of appearance, and ``[B]`` the index of each in them."""
         tokens, given = self.tokens.to_padded(-1), self.given.to_padded(False)
         key = torch.cat([self.lengths[:, None], tokens, given.long(), self.open_gaps.to_padded(True).long()], 1)
         first, which = _appearances(hash_rows(key))  # sorting numbers is far cheaper than sorting rows
@@ -318,7 +318,7 @@ class Canvas:
         return grown if self.limits is None else grown._close_full(self.limits)
 
     def spaces(self, limits: Ragged) -> tuple[Tensor, Tensor]:
-        """For each gap ``[N + B]`` the space between given entries that it is in, and for each space its room."""
+        """Return for each gap ``[N + B]`` its space between given entries, and for each space the room left in it."""
         given = self.given.values.long()
         before = torch.cat([given.new_zeros(1), given.cumsum(0)])  # given entries ahead of an entry in the batch
         gaps = self.open_gaps
@@ -331,7 +331,7 @@ class Canvas:
         return replace(self, open_gaps=self.open_gaps.with_values(self.open_gaps.values & (room > 0)[space]))
 
     def within_limit(self, counts: Tensor, rng: StepRandomness) -> Tensor:
-        """``counts`` ``[N + B]`` cut down, at random places, to what ``limits`` and ``max_length`` leave room for."""
+        """Cut ``counts`` ``[N + B]`` down, in random gaps, to what ``limits`` and ``max_length`` leave room for."""
         if self.limits is not None:
             counts = self._cut(counts, *self.spaces(self.limits), rng)
         if self.max_length is not None:
@@ -339,15 +339,15 @@ class Canvas:
         return counts
 
     def _cut(self, counts: Tensor, group: Tensor, room: Tensor, rng: StepRandomness) -> Tensor:
-        """``counts`` with at most ``room`` of them in each group; ``group`` ``[N + B]`` ascends."""
+        """Cut ``counts`` down to at most ``room`` in each group; ``group`` ``[N + B]`` ascends."""
         room = room.clamp(min=0)
         if bool((torch.zeros_like(room).index_add(0, group, counts) <= room).all()):
             return counts
-        place = torch.arange(len(counts), device=self.device).repeat_interleave(counts)  # one row per drawn insertion
-        rows = self.open_gaps.rows[place]
-        number = torch.arange(len(place), device=self.device) - torch.searchsorted(rows, rows)  # among those of its row
+        gap = torch.arange(len(counts), device=self.device).repeat_interleave(counts)  # one row per drawn insertion
+        rows = self.open_gaps.rows[gap]
+        number = torch.arange(len(gap), device=self.device) - torch.searchsorted(rows, rows)  # among those of its row
         key = rng.uniform("limit", rows, number)
-        kept = place[rank_within(group[place], key) < room[group[place]]]
+        kept = gap[rank_within(group[gap], key) < room[group[gap]]]
         return torch.zeros_like(counts).index_add(0, kept, torch.ones_like(kept))
 
     @classmethod
@@ -358,7 +358,7 @@ class Canvas:
         max_length: int | None = None,
         device: torch.device | str | None = None,
     ) -> Canvas:
-        """The states at t = 0: everything in a prompt is given."""
+        """Return the states at t = 0: everything in a prompt is given."""
         if any(v == mask_id for p in prompts for v in p.tokens):
             raise ValueError(f"a prompt has the mask id {mask_id} among its tokens: write None for a mask to reveal")
         tokens = Ragged.from_lists([[mask_id if v is None else v for v in p.tokens] for p in prompts], device=device)
@@ -379,7 +379,7 @@ class Canvas:
 
 
 def runs_of_masks(canvas: Canvas) -> tuple[Tensor, Tensor]:
-    """For each gap its run ``[N + B]``, and for each run its sequence ``[R]``.
+    """Return for each gap its run of masks ``[N + B]``, and for each run its sequence ``[R]``.
 
     Two gaps belong to one run if only free masks lie between them: inserting in either gives the same state.
     """
@@ -391,7 +391,7 @@ def runs_of_masks(canvas: Canvas) -> tuple[Tensor, Tensor]:
 
 
 def _appearances(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each different label of ``[B]`` appears first, in order, and ``[B]`` which of them each one is."""
+    """Return the index at which each different label of ``[B]`` appears first, and ``[B]`` the number of each label."""
     values, which = torch.unique(labels, return_inverse=True)
     index = torch.arange(len(labels), device=labels.device)
     first = torch.zeros_like(values, dtype=torch.int64).scatter_reduce(0, which, index, "amin", include_self=False)
@@ -400,7 +400,7 @@ def _appearances(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rank_within(rows: Tensor, key: Tensor) -> Tensor:
-    """``[K]``: the rank (0 is the smallest ``key``) of each item among those of the same row; ties keep their order.
+    """Return ``[K]``, the rank (0 is the smallest ``key``) of each item among those of its row; ties keep their order.
 
     ``rows`` ``[K]`` must be in ascending order.
 
@@ -457,17 +457,17 @@ class Prompt:
 
     @classmethod
     def empty(cls) -> Prompt:
-        """Nothing given, all to generate."""
+        """Return the prompt with nothing given and all to generate."""
         return cls((), (True,))
 
     @classmethod
     def prefix(cls, tokens: Iterable[int]) -> Prompt:
-        """Go on behind ``tokens``."""
+        """Return the prompt that goes on behind ``tokens``."""
         return cls.infill([tokens, []])
 
     @classmethod
     def infill(cls, pieces: Iterable[Iterable[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
-        """Find what lies between consecutive pieces; an empty first or last piece opens that end.
+        """Return the prompt with a gap between consecutive pieces; an empty first or last piece opens that end.
 
         Each gap gets at least ``minimum`` tokens and at most ``maximum``: so many masks are there from the start, and
         the gap behind them closes when it is full.
@@ -494,12 +494,12 @@ class Prompt:
 
     @classmethod
     def through(cls, waypoints: Iterable[int]) -> Prompt:
-        """From the first waypoint to the last, through all others in order."""
+        """Return the prompt for a path from the first waypoint to the last, through all others in order."""
         return cls.infill([[w] for w in waypoints])
 
     @classmethod
     def masks(cls, length: int) -> Prompt:
-        """``length`` masks and no insertion: what an MDM starts from."""
+        """Return the prompt that an MDM starts from: ``length`` masks and no open gap."""
         if length < 0:
             raise ValueError(f"a length must not be negative, got {length}")
         return cls((None,) * length, (False,) * (length + 1))

@@ -23,7 +23,7 @@ class Prediction:
     >>> import torch
     >>> canvas = Canvas(Ragged.from_lists([[5, 0], [5]]), mask_id=5)
     >>> p = Prediction(torch.zeros(2, 5).log_softmax(1), Ragged.from_lists([[1, 0, 2], [0, 0]], dtype=torch.float32))
-    >>> p.of(canvas, torch.tensor([False, True])).log_probs.shape  # what it says of the second state
+    >>> p.of(canvas, torch.tensor([False, True])).log_probs.shape  # its prediction for the second state
     torch.Size([1, 5])
     """
 
@@ -58,7 +58,7 @@ class ImpossibleCanvas(ValueError):
     """States that the source cannot produce.
 
     Attributes:
-        prediction: what there is to say of the others.
+        prediction: of the possible states.
         possible: ``[B]`` bool, which states can occur.
     """
 

@@ -47,9 +47,9 @@ class InterpolantSample:
     template: Template
 
     def to(self, device: torch.device | str) -> InterpolantSample:
-        """On ``device``; ``alpha`` and ``t`` on its `float64_device`: near 1 the hazards need all digits of t."""
-        place = dict.fromkeys(("alpha", "t"), float64_device(device))
-        return InterpolantSample(*(getattr(self, f.name).to(place.get(f.name, device)) for f in fields(self)))
+        """Move to ``device``; ``alpha`` and ``t`` to its `float64_device`: near 1 the hazards need all digits of t."""
+        devices = dict.fromkeys(("alpha", "t"), float64_device(device))
+        return InterpolantSample(*(getattr(self, f.name).to(devices.get(f.name, device)) for f in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class FlexMDMInterpolant:
     ) -> InterpolantSample:
         """Draw x_t and s_t given x1 at times ``t`` ``[B]`` (or one for all).
 
-        Random numbers belong to a sequence by its number, ``sequences`` ``[B]`` int; default: its place in the batch.
+        Random numbers belong to a sequence by its number, ``sequences`` ``[B]`` int; default: its index in the batch.
         """
         template = Template.free(x1) if template is None else template
         t = torch.as_tensor(t, dtype=torch.float64, device=x1.device).expand(len(x1))
@@ -107,7 +107,7 @@ class FlexMDMInterpolant:
         )
 
     def state_probabilities(self, t: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
-        """P(empty), P(mask), P(clean) of a free token at times ``t``.
+        """Return P(empty), P(mask) and P(clean) of a free token at times ``t``.
 
         P(mask) = int_0^t alpha'_u (1 - beta_t) / (1 - beta_u) du; with linear schedules -(1 - t) log(1 - t).
 
@@ -147,7 +147,7 @@ class FlexMDMInterpolant:
 
 
 def assemble(x1: Ragged, template: Template, there: Tensor, clean: Tensor, mask_id: int) -> tuple[Canvas, Ragged]:
-    """x_t and s_t, given which tokens of x1 are ``there`` ``[N]`` and which of those are ``clean`` ``[N]``."""
+    """Return x_t and s_t, given which tokens of x1 are ``there`` ``[N]`` and which of those are ``clean`` ``[N]``."""
     kept = x1.with_values(x1.columns).keep(there)
     tokens = kept.with_values(torch.where(clean, x1.values, mask_id)[there])
     given = kept.with_values(template.given[there])
@@ -155,7 +155,10 @@ def assemble(x1: Ragged, template: Template, there: Tensor, clean: Tensor, mask_
 
 
 def _open_gaps(tokens: Ragged, there: Tensor, template: Template) -> Ragged:
-    """The gap in front of an entry lies in the template's gap that the entry is in; the last one in the last gap."""
+    """Return which gaps of the canvas are open.
+
+    The gap in front of an entry lies in the template's gap that the entry is in, the last one in the last gap.
+    """
     gaps = torch.arange(tokens.values.shape[0] + len(tokens), device=tokens.device)
     last = tokens.offsets[1:] + torch.arange(len(tokens), device=tokens.device)
     source = torch.empty_like(gaps)
@@ -167,7 +170,7 @@ def _open_gaps(tokens: Ragged, there: Tensor, template: Template) -> Ragged:
 
 
 def _missing(kept: Ragged, lengths: Tensor) -> Ragged:
-    """s_t[i] - s_t[i-1] - 1 with s_t[-1] = -1 and s_t[len] = len(x1)."""
+    """Return s_t[i] - s_t[i-1] - 1 with s_t[-1] = -1 and s_t[len] = len(x1)."""
     gaps = gaps_of(kept, kept.values.new_empty(kept.values.shape[0] + len(kept)))
     left, right = torch.empty_like(gaps.values), torch.empty_like(gaps.values)
     first, last = gaps.columns == 0, gaps.columns == kept.lengths[gaps.rows]
@@ -177,7 +180,7 @@ def _missing(kept: Ragged, lengths: Tensor) -> Ragged:
 
 
 def sample_times(count: int, seed: int = 0, device: torch.device | str | None = None) -> tuple[Tensor, Tensor]:
-    """Low-discrepancy times with finite variance, and the weights that make their mean an integral over [0, 1].
+    """Draw low-discrepancy times, and return the weights that make a mean over them an integral over [0, 1].
 
     The loss weighs its terms by 1 / (1 - t), which has infinite variance under uniform t. So t = 1 - (1 - u)^2 with one
     u drawn from each of ``count`` equal intervals, in random order; the weight is dt/du = 2 (1 - u).

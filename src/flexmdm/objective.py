@@ -41,7 +41,7 @@ def flexmdm_loss(
     interpolant: FlexMDMInterpolant,
     alignment: Alignment | None = None,
 ) -> Loss:
-    """The integrand of FlexMDM's loss for every sampled state.
+    """Return the integrand of FlexMDM's loss for every sampled state.
 
     beta'/(1-beta) sum_{masks} -log f[i, x1[s_t[i]]]  +  alpha'/(1-alpha) sum_{open gaps} phi(gap_i, g_i),
     phi(x, y) = y - x log y. With an ``alignment`` the targets are marginalised over the embeddings: the token posterior
@@ -79,22 +79,22 @@ def flexmdm_loss(
 
 
 def _bregman(missing: Tensor, g: Tensor) -> Tensor:
-    """phi(x, y) = y - x log y, with phi(0, 0) = 0 and finite gradients."""
+    """Return phi(x, y) = y - x log y, with phi(0, 0) = 0 and finite gradients."""
     return g - missing * g.clamp(min=torch.finfo(g.dtype).tiny).log()
 
 
 def _at_least_float(x: Tensor) -> Tensor:
-    """Sums over hundreds of tokens need more than half precision."""
+    """Return ``x`` in single precision if it is in half, which is too little for sums over hundreds of tokens."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def _times_hazard(hazard: Tensor, value: Tensor) -> Tensor:
-    """The hazard is infinite at t = 1, where nothing is left to happen."""
+    """Return hazard * value, and 0 where the value is 0: the hazard is infinite at t = 1, where nothing is left."""
     return torch.where(value == 0, 0.0, hazard.to(value)) * value
 
 
 def _weighted(table: Tensor, alignment: Alignment) -> Tensor:
-    """weight * table[candidate], ``[M, W]``, and 0 where the weight is 0 even if the table is -inf there."""
+    """Return weight * table[candidate], ``[M, W]``, and 0 where the weight is 0 even if the table is -inf there."""
     values = _at_least_float(table.gather(1, alignment.candidates))
     weights = alignment.weights.to(values)
     return weights * values.masked_fill(weights == 0, 0.0)
@@ -123,7 +123,7 @@ def likelihood(
     seed: int = 0,
     template: Template | None = None,
 ) -> Likelihood:
-    """An upper bound on -log p_theta(x1) of the continuous-time chain, exact when the denoiser is.
+    """Return an upper bound on -log p_theta(x1) of the continuous-time chain, exact when the denoiser is.
 
     NLL(x1) = int E_{x_t|x1}[ beta'/(1-beta) sum_{masks} KL(Q_i || f_i)
                               + alpha'/(1-alpha) sum_{runs} (g - G + G log(G/g)) ] dt
@@ -191,7 +191,7 @@ def _monte_carlo(
 def _divergence(
     prediction: Prediction, alignment: Alignment, canvas: Canvas, t: Tensor, interpolant: FlexMDMInterpolant
 ) -> Tensor:
-    """The integrand of the likelihood, ``[B]``."""
+    """Return the integrand of the likelihood, ``[B]``."""
     masks = canvas.masks
     log_f = prediction.log_probs
     kl = torch.zeros(len(masks), dtype=torch.float64, device=canvas.device)
@@ -220,7 +220,7 @@ def _divergence(
 def _enumerated(
     denoiser: Denoiser, x1: Ragged, template: Template, interpolant: FlexMDMInterpolant, nodes: int
 ) -> Tensor:
-    """The likelihood of one sequence by summing over all its states at every node of a quadrature in time."""
+    """Return the likelihood of one sequence by summing over all its states at every node of a quadrature in time."""
     roles = template.roles.values.tolist()
     first = [{Role.FREE: 0, Role.PRESENT: 1, Role.FIXED: 2}[Role(r)] for r in roles]  # 0 empty, 1 mask, 2 clean
     total = math.prod(3 - f for f in first)
@@ -255,14 +255,14 @@ def _enumerated(
 def _terms(
     denoiser: Denoiser, canvas: Canvas, x1: Ragged, template: Template, t: Tensor, interpolant: FlexMDMInterpolant
 ) -> Tensor:
-    """The integrand of the likelihood at the given states and times, ``[B]``."""
+    """Return the integrand of the likelihood at the given states and times, ``[B]``."""
     prediction, possible = predict(denoiser, canvas, interpolant.insertion.value(t))
     divergence = _divergence(prediction, align(canvas, x1, template), canvas, t, interpolant)
     return torch.where(possible, divergence, math.inf)
 
 
 def _state_probabilities(digits: Tensor, roles: Tensor, t: Tensor, interpolant: FlexMDMInterpolant) -> Tensor:
-    """``[T, K]``: the probability at each time of each combination of empty (0), mask (1) and clean (2) tokens."""
+    """Return ``[T, K]``, the probability at each time of each combination of empty (0), mask (1), clean (2) tokens."""
     beta = interpolant.unmasking.value(t)
     one, zero = torch.ones_like(beta), torch.zeros_like(beta)
     table = torch.stack(  # [role, state, T]

@@ -59,7 +59,7 @@ def _require_possible(prediction: Prediction, possible: Tensor) -> Prediction:
 
 
 def _log_probs(mass: Tensor, mask_id: int) -> Tensor:
-    """Normalised logarithms of ``mass`` ``[M, V]``, and -inf at the mask's own id."""
+    """Return the logarithms of the normalised ``mass`` ``[M, V]``, and -inf at the mask's own id."""
     mass = mass / mass.sum(1, keepdim=True).clamp(min=1e-300)
     if 0 <= mask_id < mass.shape[1]:
         mass[:, mask_id] = 0.0
@@ -111,35 +111,35 @@ class FiniteDistribution:
         _check_tokens(self.sequences.values, vocab_size)
 
     def sample(self, num_samples: int, seed: int = 0) -> Ragged:
-        """Independent clean sequences."""
+        """Draw independent clean sequences."""
         u = uniform(seed, stream("source"), torch.arange(num_samples))
         index = torch.searchsorted(self.probabilities.cumsum(0), u).clamp(max=len(self.words) - 1)
         return self.sequences[index]
 
     def log_prob(self, x1: Ragged) -> Tensor:
-        """``[B]``: log p(x1), -inf outside the support."""
+        """Return ``[B]``, log p(x1), -inf outside the support."""
         table = {w: math.log(p) for w, p in zip(self.words, self.probabilities.tolist(), strict=True)}
         return torch.tensor([table.get(tuple(w), -math.inf) for w in x1.tolist()], dtype=torch.float64)
 
     def length_distribution(self) -> Tensor:
-        """``[longest + 1]``: P(len(x1) = n)."""
+        """Return ``[longest + 1]``, P(len(x1) = n)."""
         return torch.zeros(self.sequences.max_length + 1, dtype=torch.float64).index_add(
             0, self.sequences.lengths, self.probabilities
         )
 
     def denoiser(self, mask_id: int | None = None) -> OracleDenoiser:
-        """The exact denoiser. The mask is the first id behind the vocabulary unless told otherwise."""
+        """Return the exact denoiser; by default the mask is the first id behind the vocabulary."""
         return OracleDenoiser(self, _mask_id(mask_id, self.sequences.values, self.vocab_size))
 
     def posterior(self, canvas: Canvas, alpha: Tensor | float) -> Tensor:
-        """q_alpha(x* | x), ``[B, S]``: the law of the clean sequence given the state; a row of zeros if impossible."""
+        """Return q_alpha(x* | x), ``[B, S]``: the law of the clean sequence given the state, or zeros if impossible."""
         alpha = _check_canvas(canvas, alpha, self.vocab_size)
         states, which = canvas.distinct()
         log_count, _ = self._embed(states)
         return self._weights(log_count[which], canvas.lengths, alpha)
 
     def predict(self, canvas: Canvas, alpha: Tensor | float) -> Prediction:
-        """f and g for every state; equal states share one alignment."""
+        """Return f and g for every state; equal states share one alignment."""
         alpha = _check_canvas(canvas, alpha, self.vocab_size)
         states, which = canvas.distinct()
         log_count, share = self._embed(states)  # [U, S], [U, S, n, m]
@@ -155,7 +155,7 @@ class FiniteDistribution:
         return _require_possible(prediction, possible)
 
     def _embed(self, states: Canvas) -> tuple[Tensor, Tensor]:
-        """Log counts ``[U, S]`` and position shares ``[U, S, n, m]`` of every distinct state in every word."""
+        """Return log counts ``[U, S]`` and position shares ``[U, S, n, m]`` of every distinct state in every word."""
         words = self.sequences.to(states.device)
         clean, tokens = words.to_padded(0), states.tokens.to_padded(states.mask_id)
         closed = ~states.open_gaps.to_padded(True)
@@ -179,14 +179,14 @@ class FiniteDistribution:
         return torch.cat(counts), torch.cat(shares)
 
     def _gaps(self, share: Tensor, lengths: Tensor) -> Tensor:
-        """E[gap_i | state, word], ``[U, S, n + 1]``.
+        """Return E[gap_i | state, word], ``[U, S, n + 1]``.
 
         Differences of expectations are taken word by word, before the words are weighed: near alpha = 1 the words with
         more missing tokens weigh next to nothing, and their gaps must not drown in the rounding of the others.
         """
         number, size, n, m = share.shape
-        place = torch.arange(m, dtype=torch.float64, device=share.device)
-        kept = torch.nn.functional.pad(share @ place, (1, 1))  # s[-1], s[0], ..., s[n]
+        position = torch.arange(m, dtype=torch.float64, device=share.device)
+        kept = torch.nn.functional.pad(share @ position, (1, 1))  # s[-1], s[0], ..., s[n]
         kept[:, :, 0] = -1.0
         end = self.sequences.lengths.to(share.device).double()[None, :, None]
         behind = torch.arange(n + 2, device=share.device) > lengths[:, None, None]
@@ -194,7 +194,7 @@ class FiniteDistribution:
         return torch.where(gaps < 1e-11, 0.0, gaps)  # what should cancel, cancels
 
     def _weights(self, log_count: Tensor, lengths: Tensor, alpha: Tensor) -> Tensor:
-        """p(x*) (1 - alpha)^missing #{s}, normalised over x*, ``[B, S]``."""
+        """Return p(x*) (1 - alpha)^missing #{s}, normalised over x*, ``[B, S]``."""
         missing = (self.sequences.lengths.to(lengths.device) - lengths[:, None]).double()
         can = log_count > -math.inf
         fewest = torch.where(can, missing, math.inf).amin(1, keepdim=True)
@@ -203,7 +203,7 @@ class FiniteDistribution:
         return torch.where(can.any(1, keepdim=True), log_weight.softmax(1), 0.0)
 
     def _token_mass(self, share: Tensor, weights: Tensor, state_of_entry: Tensor, canvas: Canvas) -> Tensor:
-        """sum_x* q(x*) sum_j P(s_i = j) 1[x*_j = v] for every mask, ``[M, V]``."""
+        """Return sum_x* q(x*) sum_j P(s_i = j) 1[x*_j = v] for every mask, ``[M, V]``."""
         masks, rows, columns = canvas.masks, canvas.tokens.rows, canvas.tokens.columns
         clean = self.sequences.to(canvas.device).to_padded(0).reshape(1, -1)  # [1, S * m]
         mass = torch.zeros(len(masks), self.vocab_size, dtype=torch.float64, device=canvas.device)
@@ -275,11 +275,11 @@ class HiddenMarkovSource:
 
     @cached_property
     def _emission(self) -> Tensor:
-        """``[V, S]``: 1 where a state emits the token."""
+        """Return ``[V, S]``, 1 where a state emits the token."""
         return torch.nn.functional.one_hot(self.token_of_state, self.vocab_size).T.double()
 
     def sample(self, num_samples: int, seed: int = 0) -> Ragged:
-        """Independent clean sequences."""
+        """Draw independent clean sequences."""
         index = torch.arange(num_samples)
         onward = torch.cat([self.transition, self.end[:, None]], 1).cumsum(1)
         state = torch.searchsorted(self.initial.cumsum(0), uniform(seed, stream("source"), index, 0)).clamp(
@@ -297,7 +297,7 @@ class HiddenMarkovSource:
         return Ragged.from_padded(tokens, (tokens >= 0).sum(1))
 
     def log_prob(self, x1: Ragged) -> Tensor:
-        """``[B]``: log p(x1), by the forward algorithm."""
+        """Return ``[B]``, log p(x1), by the forward algorithm."""
         _check_tokens(x1.values, self.vocab_size)
         tokens = x1.to_padded(0)
         emission = self._emission
@@ -312,11 +312,11 @@ class HiddenMarkovSource:
         return torch.where(x1.lengths == 0, math.log(self.empty) if self.empty else -math.inf, ended)
 
     def denoiser(self, mask_id: int | None = None) -> OracleDenoiser:
-        """The exact denoiser. The mask is the first id behind the vocabulary unless told otherwise."""
+        """Return the exact denoiser; by default the mask is the first id behind the vocabulary."""
         return OracleDenoiser(self, _mask_id(mask_id, self.token_of_state, self.vocab_size))
 
     def predict(self, canvas: Canvas, alpha: Tensor | float) -> Prediction:
-        """f and g for every state of the canvas."""
+        """Return f and g for every state of the canvas."""
         alpha = _check_canvas(canvas, alpha, self.vocab_size)
         if not len(canvas):
             return Prediction(torch.zeros(0, self.vocab_size, dtype=torch.float64), canvas.open_gaps.with_values(alpha))
@@ -338,7 +338,7 @@ class HiddenMarkovSource:
         return _require_possible(Prediction(log_probs, gaps_of(canvas.tokens, values)), possible)
 
     def _sweep(self, passage: _Passage, emission: Tensor, open_gaps: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Scaled forward and backward vectors ``[B, n, S]``: what lies left of an entry (with it), and right of it."""
+        """Return scaled forward vectors (up to each entry) and backward vectors (behind each entry), ``[B, n, S]``."""
         n = emission.shape[1]
         forward, backward = torch.zeros_like(emission), torch.zeros_like(emission)
         for i in range(n):
@@ -364,7 +364,7 @@ class HiddenMarkovSource:
         open_gaps: Tensor,
         canvas: Canvas,
     ) -> tuple[Tensor, Tensor]:
-        """Expected missing tokens ``[B, n + 1]`` and which states are possible ``[B]``."""
+        """Return the expected missing tokens ``[B, n + 1]`` and which states are possible ``[B]``."""
         batch, n, _ = emission.shape
         lengths = canvas.lengths
         missing = torch.zeros(batch, n + 1, dtype=torch.float64)
@@ -427,18 +427,18 @@ class _Passage:
         return cls(closed=a, **parts)
 
     def between(self, vectors: Tensor, is_open: Tensor, backwards: bool = False) -> Tensor:
-        """Carry ``[B, S]`` across a gap to the next entry, or from the next entry back."""
+        """Move ``[B, S]`` across a gap to the next entry, or from the next entry back."""
         opened = self.open.transpose(1, 2) if backwards else self.open
         closed = self.closed.T if backwards else self.closed
         across = _times(vectors[:, None], opened).squeeze(1)
         return across if bool(is_open.all()) else torch.where(is_open[:, None], across, vectors @ closed)
 
     def expected(self, left: Tensor, right: Tensor) -> Tensor:
-        """``[B, n]``: the expected number missing between forward and backward vectors ``[B, n, S]``."""
+        """Return ``[B, n]``, the expected number missing between forward and backward vectors ``[B, n, S]``."""
         above, below = _times(left, self.count), _times(left, self.open)
         return (above * right).sum(-1) / (below * right).sum(-1).clamp(min=1e-300)
 
 
 def _times(vectors: Tensor, matrices: Tensor) -> Tensor:
-    """``[B, n, S]`` by ``[C, S, S]``: one product when all clocks agree."""
+    """Multiply ``[B, n, S]`` by ``[C, S, S]``; one product when all clocks agree."""
     return vectors @ matrices[0] if len(matrices) == 1 else torch.bmm(vectors, matrices)

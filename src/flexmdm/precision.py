@@ -1,4 +1,4 @@
-"""Where float64 is."""
+"""The device of float64 numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _WITHOUT_FLOAT64 = ("mps",)
 
 
 def float64_device(device: torch.device | str) -> torch.device:
-    """Where the float64 numbers of what is on ``device`` live: there too, or on the CPU if it has no float64.
+    """Return the device for the float64 numbers of what is on ``device``: itself, or the CPU if it has no float64.
 
     Clocks, random numbers and the counts of embeddings need float64, a network does not. So next to a device without it
     states are drawn, sequences generated and likelihoods computed on the CPU, and only the network, its loss and its

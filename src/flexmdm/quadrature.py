@@ -15,7 +15,7 @@ def _nodes(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gauss_legendre(count: int, device: torch.device | str | None = None) -> tuple[Tensor, Tensor]:
-    """Nodes and weights, ``[count]`` each, float64.
+    """Return nodes and weights, ``[count]`` each, float64.
 
     >>> x, w = gauss_legendre(5)
     >>> round(float((w * x**8).sum()), 6)

@@ -1,4 +1,4 @@
-"""Random numbers that belong to a place: a hash of (seed, sequence, step, stream, slot).
+"""Counter-based random numbers: a hash of (seed, sequence, step, stream, slot).
 
 Nothing is consumed in order, so a sequence comes out the same alone, in any batch and on any number of processes.
 """
@@ -19,19 +19,19 @@ _LARGEST_RATE = 1e6  # of insertions in one gap: a denoiser that expects more is
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
-    """Logical right shift of int64 (torch's own is arithmetic)."""
+    """Shift int64 right logically (torch's own shift is arithmetic)."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def _mix(x: Tensor) -> Tensor:
-    """The finaliser of SplitMix64; int64 products wrap around."""
+    """Apply the finaliser of SplitMix64; int64 products wrap around."""
     x = (x ^ _shifted(x, 30)) * _FIRST
     x = (x ^ _shifted(x, 27)) * _SECOND
     return x ^ _shifted(x, 31)
 
 
 def uniform(seed: int, *counters: Tensor | int, device: torch.device | str | None = None) -> Tensor:
-    """Uniform float64 in (0, 1), one for each combination of the (broadcast) integer counters.
+    """Draw uniform float64 in (0, 1), one for each combination of the (broadcast) integer counters.
 
     >>> a = uniform(0, torch.arange(3), 7)
     >>> torch.equal(uniform(0, torch.tensor([2]), 7), a[2:])
@@ -45,18 +45,18 @@ def uniform(seed: int, *counters: Tensor | int, device: torch.device | str | Non
 
 
 def stream(name: str) -> int:
-    """A counter that keeps the numbers for one purpose apart from those for another."""
+    """Return a counter that keeps the numbers for one purpose apart from those for another."""
     return crc32(name.encode())
 
 
 def hash_rows(rows: Tensor) -> Tensor:
-    """``[B]``: a 64-bit hash of each row of integers ``[B, k]``; equal rows have equal hashes."""
+    """Return ``[B]``, a 64-bit hash of each row of integers ``[B, k]``; equal rows have equal hashes."""
     multipliers = _mix(torch.arange(rows.shape[1], device=rows.device) + _GOLDEN)
     return _mix((rows.long() * multipliers).sum(1))
 
 
 def poisson_quantile(u: Tensor, rate: Tensor) -> Tensor:
-    """The smallest k with P(Poisson(rate) <= k) >= u, elementwise, int64."""
+    """Return the smallest k with P(Poisson(rate) <= k) >= u, elementwise, int64."""
     rate = rate.double()
     if not bool(((rate >= 0) & (rate <= _LARGEST_RATE)).all()):
         raise ValueError(
@@ -97,12 +97,12 @@ class StepRandomness:
     """The random numbers of one step of generation.
 
     Attributes:
-        seed: of the whole run.
+        seed: of the whole generation.
         sequences: ``[B]`` int64, the identity of each sequence of the batch.
         step: how many steps these sequences have taken.
 
     A draw names its ``purpose``, its ``rows`` (which sequence of the batch) and its ``slots`` (which
-    place in that sequence): the same names give the same number.
+    position in that sequence): the same names give the same number.
 
     >>> rng = StepRandomness(seed=1, sequences=torch.tensor([4, 9]), step=0)
     >>> alone = StepRandomness(seed=1, sequences=torch.tensor([9]), step=0)
@@ -116,10 +116,10 @@ class StepRandomness:
     step: int
 
     def uniform(self, purpose: str, rows: Tensor, *slots: Tensor | int) -> Tensor:
-        """Uniform in (0, 1) for each of ``rows`` ``[K]`` and ``slots`` ``[K]``, one or several."""
+        """Draw a uniform number in (0, 1) for each of ``rows`` ``[K]`` and ``slots`` ``[K]``, one or several."""
         where = (self.sequences[rows], self.step, stream(purpose), *(slots or (0,)))
         return uniform(self.seed, *where, device=self.sequences.device)
 
     def poisson(self, purpose: str, rate: Tensor, rows: Tensor, slots: Tensor | int = 0) -> Tensor:
-        """Poisson counts with mean ``rate`` ``[K]``."""
+        """Draw Poisson counts with mean ``rate`` ``[K]``."""
         return poisson_quantile(self.uniform(purpose, rows, slots), rate)

@@ -29,7 +29,7 @@ class StateSpace:
         states: K canvases; each comes before those it leads to.
         source: ``[E]``, the state in which an event happens.
         target: ``[E]``, the state it leads to; insertions anywhere in a run of masks have the same target.
-        entry: ``[E]``, its place in f ``[M * V]`` followed by g ``[N + K]``, as predicted for all states at once.
+        entry: ``[E]``, its index in f ``[M * V]`` followed by g ``[N + K]``, as predicted for all states at once.
     """
 
     states: Canvas
@@ -38,7 +38,7 @@ class StateSpace:
     entry: Tensor
 
     def total(self, flow: Tensor, end: Tensor) -> Tensor:
-        """``[..., K]``: the sum of ``flow`` ``[..., E]`` over the events with each ``end``, `source` or `target`."""
+        """Return ``[..., K]``, the sum of ``flow`` ``[..., E]`` over the events of each ``end`` (source or target)."""
         return flow.new_zeros((*flow.shape[:-1], len(self.states))).index_add(-1, end, flow)
 
 
@@ -46,7 +46,7 @@ class StateSpace:
 def reachable(
     denoiser: Denoiser, prompt: Prompt | None = None, max_length: int | None = None, most_states: int = 20_000
 ) -> StateSpace:
-    """All states that events of positive rate lead to, from a prompt (default: from the empty sequence).
+    """Return all states that events of positive rate lead to, from a prompt (default: from the empty sequence).
 
     >>> from flexmdm.oracle import FiniteDistribution
     >>> space = reachable(FiniteDistribution({(0,): 0.5, (1, 0): 0.5}, vocab_size=2).denoiser())
@@ -66,7 +66,7 @@ def reachable(
 
 
 def _events(canvas: Canvas, denoiser: Denoiser) -> tuple[Canvas, Tensor, Tensor]:
-    """E canvases that are one event away, the state each comes from, and the event's place in f followed by g."""
+    """Return E canvases one event away, the state each comes from, and the event's index in f followed by g."""
     p = denoiser(canvas, torch.full((len(canvas),), 0.5, dtype=torch.float64))
     mask, token = (p.log_probs > -math.inf).nonzero(as_tuple=True)
     where = canvas.masks[mask]
@@ -86,7 +86,7 @@ def _events(canvas: Canvas, denoiser: Denoiser) -> tuple[Canvas, Tensor, Tensor]
 
 
 def rate_matrix(space: StateSpace, denoiser: Denoiser, interpolant: FlexMDMInterpolant, t: float) -> Tensor:
-    """R_t ``[K, K]`` with p_t' = p_t R_t: rates off the diagonal, minus the sum of its row on it.
+    """Return R_t ``[K, K]`` with p_t' = p_t R_t: rates off the diagonal, minus the sum of its row on it.
 
     >>> from flexmdm.oracle import FiniteDistribution
     >>> denoiser = FiniteDistribution({(0,): 1.0}, vocab_size=1).denoiser()
@@ -104,7 +104,7 @@ def rate_matrix(space: StateSpace, denoiser: Denoiser, interpolant: FlexMDMInter
 
 
 def _rates(space: StateSpace, denoiser: Denoiser, alpha: Tensor, reveal: Tensor, insert: Tensor) -> Tensor:
-    """``[T, E]``: ``reveal`` ``[T]`` times f or ``insert`` ``[T]`` times g, at the clock ``alpha`` ``[T]``."""
+    """Return ``[T, E]``, ``reveal`` ``[T]`` times f or ``insert`` ``[T]`` times g, at the clock ``alpha`` ``[T]``."""
     times, size = len(alpha), len(space.states)
     p = denoiser(space.states[torch.arange(size).repeat(times)], alpha.repeat_interleave(size))
     f, g = p.log_probs.double().exp().view(times, -1), p.insertions.values.double().view(times, -1)
@@ -113,7 +113,7 @@ def _rates(space: StateSpace, denoiser: Denoiser, alpha: Tensor, reveal: Tensor,
 
 @torch.no_grad()
 def solve(space: StateSpace, denoiser: Denoiser, interpolant: FlexMDMInterpolant) -> Tensor:
-    """The law at t = 1, ``[K]``, of the chain that starts in the first state: the end of p' = p R.
+    """Return the law at t = 1, ``[K]``, of the chain that starts in the first state: the end of p' = p R.
 
     With t = 1 - exp(-w^2) the hazards, infinite at t = 1, become smooth in w, and so do powers of t at t = 0. On each
     of a few intervals [a, b] of w, p(w) = p(a) e^{-L(w)} + int_a^w inflow(v) e^{L(v) - L(w)} dv at Gauss nodes, where L
@@ -154,7 +154,7 @@ def solve(space: StateSpace, denoiser: Denoiser, interpolant: FlexMDMInterpolant
 
 
 def _integration() -> tuple[Tensor, Tensor]:
-    """Gauss nodes ``[T]`` of [0, 1], and the matrix ``[T + 1, T]`` of integrals from 0 to each of them, and to 1."""
+    """Return Gauss nodes ``[T]`` of [0, 1], and the matrix ``[T + 1, T]`` of integrals from 0 to each node and to 1."""
     node, _ = gauss_legendre(_NODES)
     power = torch.arange(_NODES, dtype=torch.float64)
     upper = torch.cat([node, node.new_ones(1)])[:, None]

@@ -53,7 +53,7 @@ class Schedule(ABC):
         return self._derivative(t) / self._rest(t)
 
     def rest(self, t: Tensor | float) -> Tensor:
-        """1 - value(t), without cancellation near t = 1."""
+        """Return 1 - value(t), without cancellation near t = 1."""
         return self._rest(_in_unit_interval(t, "t"))
 
     @abstractmethod

@@ -58,14 +58,14 @@ class Ragged:
     def from_lists(
         cls, lists: Sequence[Sequence], dtype: torch.dtype = torch.int64, device: torch.device | str | None = None
     ) -> Ragged:
-        """One sequence per inner list; ``from_lists([])`` is the empty batch."""
+        """Return a batch with one sequence per inner list; ``from_lists([])`` is the empty batch."""
         values = torch.tensor([value for sequence in lists for value in sequence], dtype=dtype, device=device)
         lengths = torch.tensor([len(sequence) for sequence in lists], dtype=torch.int64, device=device)
         return cls(values, lengths)
 
     @classmethod
     def from_padded(cls, padded: Tensor, lengths: Tensor) -> Ragged:
-        """The first ``lengths[b]`` entries of each row of ``padded`` ``[B, W, ...]``."""
+        """Return the first ``lengths[b]`` entries of each row of ``padded`` ``[B, W, ...]``."""
         if padded.ndim < 2 or padded.shape[0] != lengths.shape[0]:
             raise ValueError(f"padded must be [B, W, ...] with B = {lengths.shape[0]}, got {tuple(padded.shape)}")
         if len(lengths) and int(lengths.max()) > padded.shape[1]:
@@ -75,7 +75,7 @@ class Ragged:
 
     @classmethod
     def cat(cls, batches: Sequence[Ragged]) -> Ragged:
-        """All sequences of all batches, in order."""
+        """Return all sequences of all batches, in order."""
         if not batches:
             raise ValueError("nothing to concatenate: give at least one Ragged")
         return cls(torch.cat([b.values for b in batches]), torch.cat([b.lengths for b in batches]))
@@ -95,24 +95,24 @@ class Ragged:
 
     @cached_property
     def offsets(self) -> Tensor:
-        """``[B + 1]``: where each sequence starts in ``values``; the last is N."""
+        """Return ``[B + 1]``, the index in ``values`` at which each sequence starts; the last is N."""
         return torch.cat([self.lengths.new_zeros(1), self.lengths.cumsum(0)])
 
     @cached_property
     def rows(self) -> Tensor:
-        """``[N]``: the sequence each entry belongs to."""
+        """Return ``[N]``, the index of the sequence each entry belongs to."""
         index = torch.arange(len(self), device=self.device)
         return index.repeat_interleave(self.lengths, output_size=self.values.shape[0])
 
     @cached_property
     def columns(self) -> Tensor:
-        """``[N]``: the position of each entry in its sequence."""
+        """Return ``[N]``, the position of each entry in its sequence."""
         return torch.arange(self.values.shape[0], device=self.device) - self.offsets[self.rows]
 
     # Conversion -------------------------------------------------------------------------------------------------------
 
     def with_values(self, values: Tensor) -> Ragged:
-        """The same lengths with other entries."""
+        """Return the same lengths with other entries."""
         return Ragged(values, self.lengths)
 
     def to(self, device: torch.device | str) -> Ragged:
@@ -121,13 +121,13 @@ class Ragged:
         return Ragged(self.values.to(device), self.lengths.to(device))
 
     def to_padded(self, fill: float) -> Tensor:
-        """``[B, max length, ...]``, with ``fill`` behind the end of each sequence."""
+        """Return ``[B, max length, ...]``, with ``fill`` behind the end of each sequence."""
         padded = self.values.new_full((len(self), self.max_length, *self.values.shape[1:]), fill)
         padded[self.rows, self.columns] = self.values
         return padded
 
     def split(self) -> list[Tensor]:
-        """One tensor per sequence."""
+        """Return one tensor per sequence."""
         return list(self.values.split(self.lengths.tolist())) if len(self) else []
 
     def tolist(self) -> list[list]:
@@ -137,22 +137,22 @@ class Ragged:
     # Parts ------------------------------------------------------------------------------------------------------------
 
     def __getitem__(self, which: int | slice | Tensor) -> Ragged:
-        """Some of the sequences: an index, a slice, a tensor of indices or a boolean ``[B]``."""
+        """Return some of the sequences, by an index, a slice, a tensor of indices or a boolean ``[B]``."""
         index = torch.arange(len(self), device=self.device)[which].reshape(-1)
         lengths = self.lengths[index]
         starts = (self.offsets[index] - (lengths.cumsum(0) - lengths)).repeat_interleave(lengths)
         return Ragged(self.values[starts + torch.arange(starts.shape[0], device=self.device)], lengths)
 
     def keep(self, mask: Tensor) -> Ragged:
-        """Only the entries where ``mask`` ``[N]`` is true; every sequence stays, if only as an empty one."""
+        """Keep only the entries where ``mask`` ``[N]`` is true; every sequence stays, if only as an empty one."""
         return Ragged(self.values[mask], self.count(mask))
 
     def count(self, mask: Tensor) -> Tensor:
-        """``[B]``: how many entries of each sequence have ``mask`` ``[N]`` true."""
+        """Return ``[B]``, the number of entries of each sequence where ``mask`` ``[N]`` is true."""
         return self.sum(mask.long())
 
     def sum(self, values: Tensor | None = None) -> Tensor:
-        """``[B, ...]``: sums over each sequence, of its entries or of other ``values`` ``[N, ...]``."""
+        """Return ``[B, ...]``, the sum over each sequence of its entries or of other ``values`` ``[N, ...]``."""
         values = self.values if values is None else values
         return values.new_zeros((len(self), *values.shape[1:])).index_add(0, self.rows, values)
 

@@ -147,10 +147,10 @@ def test_the_kernel_for_variable_lengths_is_asked_for_the_same(window, lengths):
 @example([0, 3, 0, 7, 3])
 @on_any_lengths
 @pytest.mark.parametrize("window", [None, 3])
-def test_an_onlooker_sees_all_in_its_window_and_is_seen_by_itself_alone(window, lengths):
+def test_an_unseen_last_row_sees_all_in_its_window_and_is_seen_by_itself_alone(window, lengths):
     lengths = torch.tensor(lengths, dtype=torch.int64) + 1
     q, k, v = rows(int(lengths.sum()))
-    layout = Layout.of(lengths, onlooker=True)
+    layout = Layout.of(lengths, unseen_last=True)
     last, mixed = layout.is_last, attend(q, k, v, layout, window=window)
     undisturbed = attend(*(x[~last] for x in (q, k, v)), Layout.of(lengths - 1), window=window)
     torch.testing.assert_close(mixed[~last], undisturbed, rtol=0, atol=1e-12)
@@ -158,7 +158,7 @@ def test_an_onlooker_sees_all_in_its_window_and_is_seen_by_itself_alone(window, 
     torch.testing.assert_close(mixed[last], all_seen[last], rtol=0, atol=1e-12)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("torch.nn.attention.varlen.varlen_attn", reference_varlen)
-        by_kernel = attend(q, k, v, Layout.of(lengths, varlen=True, onlooker=True), window=window)
+        by_kernel = attend(q, k, v, Layout.of(lengths, varlen=True, unseen_last=True), window=window)
     torch.testing.assert_close(by_kernel, mixed, rtol=0, atol=1e-12)
 
 
@@ -198,8 +198,8 @@ def test_under_autocast_its_precision_decides_and_not_that_of_the_weights(device
     assert not prefers_varlen(torch.device(device), torch.bfloat16)
 
 
-@pytest.mark.parametrize("onlooker", [False, True])
-def test_under_autocast_the_kernel_for_variable_lengths_gets_one_half_precision(onlooker, monkeypatch):
+@pytest.mark.parametrize("unseen_last", [False, True])
+def test_under_autocast_the_kernel_for_variable_lengths_gets_one_half_precision(unseen_last, monkeypatch):
     """Queries and keys come rotated in float32, values as the projection made them."""
     seen = set()
 
@@ -211,7 +211,7 @@ def test_under_autocast_the_kernel_for_variable_lengths_gets_one_half_precision(
     lengths = torch.tensor([4, 1, 11])
     q, k, v = (x.float() for x in rows(16))
     with torch.autocast("cpu", torch.bfloat16):
-        layouts = [Layout.of(lengths, varlen, onlooker) for varlen in (True, False)]
+        layouts = [Layout.of(lengths, varlen, unseen_last) for varlen in (True, False)]
         by_kernel, by_buckets = (attend(q, k, v.bfloat16(), layout) for layout in layouts)
     assert seen == {torch.bfloat16} and by_kernel.dtype == by_buckets.dtype == torch.bfloat16
     torch.testing.assert_close(by_kernel, by_buckets, rtol=0, atol=0.02)

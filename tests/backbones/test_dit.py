@@ -221,7 +221,7 @@ def test_before_training_one_head_looks_left_and_the_next_one_right(hidden, head
     assert not network.blocks[1].qkv.bias.any()
 
 
-def test_the_heads_may_start_without_looking_aside():
+def test_the_heads_may_start_without_neighbour_biases():
     assert not any(block.qkv.bias.any() for block in DiT(**SMALL).blocks)
 
 

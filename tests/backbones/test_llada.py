@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 from flexmdm.backbones import llada
-from flexmdm.backbones.bases import load_base, retrofit
-from flexmdm.backbones.retrofit import Retrofit
+from flexmdm.backbones.retrofit import load_base, retrofit
+from flexmdm.backbones.retrofit_network import Retrofit
 from flexmdm.training.models import quiet_transformers
 
 quiet_transformers()

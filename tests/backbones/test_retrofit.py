@@ -19,9 +19,9 @@ from transformers import (
 )
 
 from flexmdm.backbones import llada
-from flexmdm.backbones.bases import load_base, retrofit, untrained
 from flexmdm.backbones.encoder import Anatomy, Parts
-from flexmdm.backbones.retrofit import Retrofit, RetrofitConfig, RetrofitModel
+from flexmdm.backbones.retrofit import RetrofitModel, load_base, retrofit, untrained
+from flexmdm.backbones.retrofit_network import Retrofit, RetrofitConfig
 from flexmdm.training.models import quiet_transformers
 
 quiet_transformers()

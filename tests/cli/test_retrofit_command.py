@@ -69,8 +69,7 @@ def test_what_a_run_is_resumed_with_is_looked_at(mdm, tmp_path, command, words):
 
 
 def test_a_run_is_written_as_a_checkpoint_of_llada(mdm, tmp_path, command):
-    from flexmdm.backbones.bases import load_base
-    from flexmdm.backbones.retrofit import RetrofitModel
+    from flexmdm.backbones.retrofit import RetrofitModel, load_base
 
     assert command("retrofit", mdm, "--as-llada", "--out", tmp_path / "llada")[2] == 0
     stored = json.loads((tmp_path / "llada" / "config.json").read_text())

@@ -16,7 +16,7 @@ def lengths(law):
     return FiniteDistribution({(0,) * n: p for n, p in law.items()}, vocab_size=2)
 
 
-def told(denoiser, prompt):
+def expected_missing(denoiser, prompt):
     """What a denoiser says is missing in the open gaps of a prompt, at each of the `CLOCKS`: ``[G, K]``."""
     canvas = Canvas.of_prompts([prompt], denoiser.mask_id)
     said = [denoiser(canvas, clock[None]).insertions.values[canvas.open_gaps.values] for clock in CLOCKS]
@@ -29,7 +29,7 @@ def told(denoiser, prompt):
 )
 def test_the_mean_along_the_clock_tells_the_law_of_the_number(law):
     """Small numbers exactly; larger ones are smeared over their neighbours, so it is sums of chances that are right."""
-    found = number_law(told(lengths(law).denoiser(), Prompt.empty()), CLOCKS, most=6, rounds=20_000)[0]
+    found = number_law(expected_missing(lengths(law).denoiser(), Prompt.empty()), CLOCKS, most=6, rounds=20_000)[0]
     truth = torch.tensor([law.get(n, 0.0) for n in range(7)], dtype=torch.float64)
     assert float(found.sum()) == pytest.approx(1)
     assert found[:2].tolist() == pytest.approx(truth[:2].tolist(), abs=0.01)
@@ -39,7 +39,7 @@ def test_the_mean_along_the_clock_tells_the_law_of_the_number(law):
 def test_a_law_depends_on_what_is_fixed():
     source = FiniteDistribution({(0, 2, 2, 1): 0.5, (1, 2, 0): 0.3, (1, 0): 0.2}, vocab_size=3)
     for fixed, truth in (((0,), (0.0, 0.0, 0.0, 1.0)), ((1,), (0.0, 0.4, 0.6, 0.0))):
-        found = number_law(told(source.denoiser(), Prompt.prefix(fixed)), CLOCKS, most=3, rounds=5000)
+        found = number_law(expected_missing(source.denoiser(), Prompt.prefix(fixed)), CLOCKS, most=3, rounds=5000)
         assert found[0].tolist() == pytest.approx(truth, abs=0.02)
 
 

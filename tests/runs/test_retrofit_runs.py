@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from flexmdm.backbones import bases, llada
+from flexmdm.backbones import llada
 from flexmdm.backbones.model import FlexMDMModel
-from flexmdm.backbones.retrofit import RetrofitModel
+from flexmdm.backbones.retrofit import RetrofitModel, load_base, untrained
 from flexmdm.runs.building import build
 from flexmdm.runs.config import RunConfig
 from flexmdm.runs.train import train
@@ -34,9 +34,7 @@ def base(tmp_path_factory):
     tokens = MazeTask(size=7).vocab_size
     body = llada.shape(tokens + 2, hidden=16, layers=2, heads=2)
     folder = tmp_path_factory.mktemp("base")
-    llada.export(
-        bases.untrained(body, mask_id=tokens + 1, insertions=False, groups=2).network, body, tokens + 1, folder
-    )
+    llada.export(untrained(body, mask_id=tokens + 1, insertions=False, groups=2).network, body, tokens + 1, folder)
     return folder
 
 
@@ -63,7 +61,7 @@ def test_only_what_was_trained_is_saved_and_the_run_goes_on_and_loads(
     frozen = {name for name, p in whole.named_parameters() if not p.requires_grad}
     stored = set(RetrofitModel.from_pretrained(tmp_path / "whole").kept_weights)
     assert frozen and not frozen & stored
-    before = bases.load_base(base).parts
+    before = load_base(base).parts
     assert torch.equal(whole.network.norm.weight, before.norm.weight)  # nothing of the base has moved
     _, model = load(tmp_path / "whole")
     assert same(weights(whole), weights(model))
@@ -77,7 +75,7 @@ def test_a_run_does_not_go_on_over_another_base(retrofitted, base, tmp_path, con
     torch.manual_seed(1)
     tokens = MazeTask(size=7).vocab_size
     body = llada.shape(tokens + 2, hidden=16, layers=2, heads=2)
-    other = bases.untrained(body, mask_id=tokens + 1, insertions=False, groups=2)
+    other = untrained(body, mask_id=tokens + 1, insertions=False, groups=2)
     llada.export(other.network, body, tokens + 1, place)
     longer = replace(config, recipe=replace(config.recipe, steps=3))
     with pytest.raises(ValueError, match="was trained on top of other weights"):

@@ -18,9 +18,9 @@ class Bucket:
     """Sequences of like lengths, padded to the longest for one call of SDPA.
 
     Attributes:
-        rows: ``[b * w]``, the packed row at each place (padding repeats the first row of its sequence).
+        rows: ``[b * w]``, the packed row in each slot (padding repeats the first row of its sequence).
         shape: (b, w).
-        keys: ``[b, 1, 1, w]`` or ``[b, 1, w, w]`` bool, what each place sees; ``None`` if it sees all.
+        keys: ``[b, 1, 1, w]`` or ``[b, 1, w, w]`` bool, the slots that each slot attends to; ``None`` for all.
     """
 
     rows: Tensor
@@ -34,12 +34,12 @@ class Layout:
 
     Attributes:
         sequence: ``[R]``, the sequence of each row.
-        position: ``[R]``, the place of each row in its sequence.
+        position: ``[R]``, the position of each row in its sequence.
         offsets: ``[B + 1]``, where each sequence starts; the last is R.
         longest: the longest sequence.
         buckets: for attention by SDPA; ``None`` where `attend` takes the kernel for variable lengths.
-        back: ``[R]``, where each row is among the places of all buckets, one bucket after the other (unused without).
-        onlooker: whether the last row of each sequence sees all its rows, but is seen by itself alone.
+        back: ``[R]``, the slot of each row among those of all buckets, one bucket after the other (unused without).
+        unseen_last: whether the last row of each sequence attends to all its rows, but only itself attends to it.
 
     >>> layout = Layout.of(torch.tensor([3, 1, 3]))
     >>> layout.position.tolist(), [bucket.shape for bucket in layout.buckets]
@@ -52,11 +52,11 @@ class Layout:
     longest: int
     buckets: list[Bucket] | None
     back: Tensor
-    onlooker: bool = False
+    unseen_last: bool = False
 
     @classmethod
-    def of(cls, lengths: Tensor, varlen: bool = False, onlooker: bool = False) -> Layout:
-        """The layout of sequences with ``lengths`` ``[B]``; ``varlen`` for the CUDA kernel instead of buckets."""
+    def of(cls, lengths: Tensor, varlen: bool = False, unseen_last: bool = False) -> Layout:
+        """Return the layout of sequences with ``lengths`` ``[B]``; ``varlen`` for the CUDA kernel, else in buckets."""
         sizes = lengths.tolist()  # the one synchronisation with the device
         total, device = sum(sizes), lengths.device
         offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
@@ -65,75 +65,75 @@ class Layout:
         position = torch.arange(total, device=device) - offsets[sequence]
         longest = max(sizes, default=0)
         if varlen:
-            return cls(sequence, position, offsets, longest, None, position, onlooker)
-        buckets, back = _buckets(sizes, offsets, total, onlooker)
-        return cls(sequence, position, offsets, longest, buckets, back, onlooker)
+            return cls(sequence, position, offsets, longest, None, position, unseen_last)
+        buckets, back = _buckets(sizes, offsets, total, unseen_last)
+        return cls(sequence, position, offsets, longest, buckets, back, unseen_last)
 
     def to(self, device: torch.device) -> Layout:
-        """The same elsewhere: a model may be spread over several devices."""
+        """Move to ``device``: a model may be spread over several."""
         buckets = self.buckets and [
             Bucket(b.rows.to(device), b.shape, None if b.keys is None else b.keys.to(device)) for b in self.buckets
         ]
         moved = (x.to(device) for x in (self.sequence, self.position, self.offsets))
-        return Layout(*moved, self.longest, buckets, self.back.to(device), self.onlooker)
+        return Layout(*moved, self.longest, buckets, self.back.to(device), self.unseen_last)
 
     @property
     def is_last(self) -> Tensor:
-        """``[R]`` bool: the last row of each sequence."""
+        """Return ``[R]`` bool, true for the last row of each sequence."""
         return self.position + 1 == (self.offsets[1:] - self.offsets[:-1])[self.sequence]
 
     def rotation(self, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """cos and sin ``[R, 1, width / 2]`` of the rotary position embedding for heads of this width."""
+        """Return cos and sin ``[R, 1, width / 2]`` of the rotary position embedding for heads of this width."""
         angle = (self.position[:, None].float() * rotary_frequencies(width, self.position.device))[:, None]
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
-def _buckets(sizes: list[int], offsets: Tensor, total: int, onlooker: bool) -> tuple[list[Bucket], Tensor]:
+def _buckets(sizes: list[int], offsets: Tensor, total: int, unseen_last: bool) -> tuple[list[Bucket], Tensor]:
     order = sorted((i for i in range(len(sizes)) if sizes[i]), key=lambda i: -sizes[i])
     buckets, device = [], offsets.device
     back = torch.empty(total, dtype=torch.int64, device=device)
     base = 0
-    for members in _runs([sizes[i] for i in order]):
+    for members in _groups([sizes[i] for i in order]):
         chosen = order[members]
         width, narrowest = sizes[chosen[0]], sizes[chosen[-1]]
         start = offsets[torch.tensor(chosen, device=device)][:, None]  # [b, 1]
-        place = torch.arange(width, device=device)
+        slot = torch.arange(width, device=device)
         shape = (len(chosen), width)
-        if narrowest == width and not onlooker:
-            rows, keys = (start + place).flatten(), None
+        if narrowest == width and not unseen_last:
+            rows, keys = (start + slot).flatten(), None
             back[rows] = torch.arange(base, base + len(rows), device=device)
         else:
-            real = place < torch.tensor([sizes[i] for i in chosen], device=device)[:, None]  # [b, w]
-            rows, keys = torch.where(real, start + place, start).flatten(), real[:, None, None]
-            if onlooker:  # all rows but the last are seen by all, and each by itself
-                keys = keys.roll(-1, 3).index_fill(3, place[-1:], False) | torch.eye(
+            real = slot < torch.tensor([sizes[i] for i in chosen], device=device)[:, None]  # [b, w]
+            rows, keys = torch.where(real, start + slot, start).flatten(), real[:, None, None]
+            if unseen_last:  # all attend to all rows but the last, and each to itself
+                keys = keys.roll(-1, 3).index_fill(3, slot[-1:], False) | torch.eye(
                     width, dtype=torch.bool, device=device
                 )
-            places = torch.arange(base, base + len(rows), device=device)
-            back[rows[real.flatten()]] = places[real.flatten()]
+            slots = torch.arange(base, base + len(rows), device=device)
+            back[rows[real.flatten()]] = slots[real.flatten()]
         buckets.append(Bucket(rows, shape, keys))
         base += len(rows)
     return buckets, back
 
 
-def _runs(descending: list[int]) -> list[slice]:
-    """Cut the sorted lengths into runs that waste little when each is padded to its longest."""
-    runs, start, filled = [], 0, 0
+def _groups(descending: list[int]) -> list[slice]:
+    """Cut the sorted lengths into groups that waste little when each is padded to its longest."""
+    groups, start, filled = [], 0, 0
     for i, length in enumerate(descending):
         padded = descending[start] * (i - start + 1)
         if padded - filled - length > _MOST_WASTE * padded:
-            runs.append(slice(start, i))
+            groups.append(slice(start, i))
             start, filled = i, 0
         filled += length
-    return [*runs, slice(start, len(descending))] if descending else []
+    return [*groups, slice(start, len(descending))] if descending else []
 
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float | None = None, window: int | None = None
 ) -> Tensor:
-    """Bidirectional attention within each sequence: three times ``[R, H, E]`` -> ``[R, H * E]``.
+    """Attend bidirectionally within each sequence: three times ``[R, H, E]`` -> ``[R, H * E]``.
 
-    With a ``window`` a row sees only those that are fewer steps away.
+    With a ``window`` a row attends only to rows that are fewer steps away.
     """
     if window is not None and window >= layout.longest:
         window = None
@@ -150,18 +150,18 @@ def attend(
 
 
 def _near(bucket: Bucket, window: int) -> Tensor:
-    """``[1 or b, 1, w, w]`` bool: what each place sees within a window; padding sees itself, lest it see nothing."""
-    place = torch.arange(bucket.shape[1], device=bucket.rows.device)
-    distance = (place[:, None] - place).abs()
+    """Return ``[1 or b, 1, w, w]`` bool, the slots within the window of each slot; padding attends to itself."""
+    slot = torch.arange(bucket.shape[1], device=bucket.rows.device)
+    distance = (slot[:, None] - slot).abs()
     near = (distance < window)[None, None]
     return near if bucket.keys is None else near & bucket.keys | (distance == 0)
 
 
 def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float | None, window: int | None) -> Tensor:
-    """FlashAttention over packed sequences: CUDA, half precision."""
+    """Attend by FlashAttention over packed sequences, on CUDA in half precision."""
     from torch.nn.attention.varlen import varlen_attn
 
-    if torch.is_autocast_enabled(q.device.type):  # which knows SDPA but not this: rotated q and k would stay float32
+    if torch.is_autocast_enabled(q.device.type):  # it covers SDPA but not this: q and k would stay float32
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
     reach = (-1, -1) if window is None else (window - 1, window - 1)
 
@@ -182,7 +182,7 @@ def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float
         return cast(Tensor, mixed).flatten(1)
 
     lengths = layout.offsets.diff()
-    if not layout.onlooker:
+    if not layout.unseen_last:
         return mix(q, slice(None), lengths, lengths)
     last = layout.is_last
     seen = mix(q[~last], ~last, lengths - 1, lengths - 1)
@@ -191,7 +191,7 @@ def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float
 
 
 def prefers_varlen(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the CUDA kernel for variable lengths can be used by a network of this ``dtype``, or under autocast."""
+    """Return whether a network of this ``dtype``, or under autocast, can use the CUDA kernel for variable lengths."""
     if device.type != "cuda":
         return False
     if torch.is_autocast_enabled(device.type):
@@ -200,7 +200,7 @@ def prefers_varlen(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def rotary_frequencies(width: int, device: torch.device | None = None) -> Tensor:
-    """``[width / 2]``: by how much one position turns each pair of numbers of a head, fastest first."""
+    """Return ``[width / 2]``, the angle by which one position turns each pair of numbers of a head, largest first."""
     half = width // 2
     return _ROTARY_BASE ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
 

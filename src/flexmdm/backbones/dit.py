@@ -24,7 +24,7 @@ _CLOCK_EDGE = 1e-3  # where the logarithms of alpha and 1 - alpha level off
 _OCTAVES = (1.0, 2.0, 4.0, 8.0)  # half waves of a coordinate of the clock
 _EMBEDDING_SCALE = 0.3  # with the usual 0.02 a maze model took about twice as long to start learning
 _SIDES = (-1, 1)  # left and right
-_SHARPNESS = 3.0  # a head that looks aside gives the neighbour e^3 times the weight of what stands next to it
+_SHARPNESS = 3.0  # a head with a neighbour bias gives the neighbour e^3 times the weight of the row next to it
 
 
 class Clock(nn.Module):
@@ -85,25 +85,25 @@ class Block(nn.Module):
     def project(
         self, x: Tensor, shift: Tensor, scale: Tensor, rotation: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, ``[R, H, E]`` each."""
+        """Return queries, keys and values, ``[R, H, E]`` each."""
         qkv = self.qkv(self.norm(x) * (1 + scale) + shift)
         q, k, v = qkv.unflatten(1, (3, self.heads, -1)).unbind(1)
         return rotate(q, rotation), rotate(k, rotation), v
 
     def feed(self, x: Tensor, mixed: Tensor, gate1: Tensor, shift: Tensor, scale: Tensor, gate2: Tensor) -> Tensor:
-        """Add what attention found, then the feed-forward branch."""
+        """Add the output of attention, then the feed-forward branch."""
         x = x + gate1 * self.dropout(self.merge(mixed))
         y = self.norm(x) * (1 + scale) + shift
         return x + gate2 * self.dropout(self.narrow(F.gelu(self.widen(y), approximate="tanh")))
 
 
-def looking_aside(heads: int, width: int) -> Tensor:
-    """Biases ``[3 H E]`` of queries, keys and values with which a head looks left and the next one right.
+def neighbour_biases(heads: int, width: int) -> Tensor:
+    """Return biases ``[3 H E]`` of queries, keys and values: one head attends to the left neighbour, one to the right.
 
-    What a masked token is, its neighbours say before all others. A network that has to find that out first stays at the
-    frequencies of the tokens for hundreds of steps. Turned by its position, a query that is a key turned by one step
-    agrees best with the key of its neighbour, whatever the tokens are. Only rotations that tell neighbours apart are
-    used; heads of 8 and less have too few of them to tell neighbours from what is 6 steps further.
+    A masked token is best predicted from its neighbours. A network that has to find that out first stays at the
+    frequencies of the tokens for hundreds of steps. A query that is a key turned by one step agrees best with the key
+    of its neighbour, whatever the tokens are. Only rotations that tell neighbours apart are used; heads of 8 and less
+    have too few of them to tell neighbours from rows 6 steps further.
     """
     frequency = rotary_frequencies(width)
     key = (frequency > 0.09).float()
@@ -126,7 +126,7 @@ class DiT(nn.Module):
         expected_gap: g of every gap before training, for a head that looks at each gap on its own.
         regions: mean and variance of the free tokens of a region in the data, for a head that counts (`CountHead`).
         clock: features of alpha, ``logarithms`` or ``waves``.
-        neighbours: whether two heads of the first block look left and right from the start (`looking_aside`).
+        neighbours: whether two heads of the first block start with `neighbour_biases`, left and right.
 
     >>> network = DiT(vocab_size=5, hidden=32, layers=1, heads=2, condition=16)
     >>> tokens, lengths = torch.tensor([5, 2, 5]), torch.tensor([2, 1])
@@ -170,7 +170,7 @@ class DiT(nn.Module):
         """Give one of its layers the weights it has before training."""
         if not isinstance(layer, nn.Linear | nn.Embedding):
             return
-        if layer in self._silent_at_first():
+        if layer in self._zero_layers():
             nn.init.zeros_(layer.weight)
         elif isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
@@ -180,12 +180,12 @@ class DiT(nn.Module):
             nn.init.zeros_(layer.bias)
         if self.neighbours and layer is self.blocks[0].get_submodule("qkv"):
             bias = self.blocks[0].get_parameter("qkv.bias")
-            if not getattr(bias, "_is_hf_initialized", False):  # by a checkpoint, as nn.init looks too
+            if not getattr(bias, "_is_hf_initialized", False):  # by a checkpoint, as nn.init checks too
                 with torch.no_grad():
-                    bias.copy_(looking_aside(self.heads, self.head_width))
+                    bias.copy_(neighbour_biases(self.heads, self.head_width))
 
-    def _silent_at_first(self) -> list[nn.Module]:
-        """What starts at zero: flags, modulations and gates (AdaLN-zero), and what both heads say."""
+    def _zero_layers(self) -> list[nn.Module]:
+        """Return the layers that start at zero: flags, modulations and gates (AdaLN-zero), ends of both heads."""
         insertions = [] if self.insertion_head is None else self.insertion_head.last_layers
         modulations = [self.modulation, *(block.get_submodule("modulation") for block in self.blocks)]
         return [self.given, self.open, self.token_head, *insertions, *modulations]
@@ -200,7 +200,7 @@ class DiT(nn.Module):
     def forward(
         self, tokens: Tensor, lengths: Tensor, given: Tensor, open_gaps: Tensor, alpha: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What the network says of a packed batch of N entries in B sequences.
+        """Predict tokens and insertions for a packed batch of N entries in B sequences.
 
         Args:
             tokens: ``[N]``, masks as ``vocab_size``.
@@ -233,5 +233,5 @@ class DiT(nn.Module):
 
 
 def gap_features(x: Tensor, layout: Layout) -> Tensor:
-    """What stands left and right of each gap: rows ``[R, D]`` -> ``[R, 2 D]``, zeros behind the end of a sequence."""
+    """Join the rows left and right of each gap: ``[R, D]`` -> ``[R, 2 D]``, with zeros behind the end of a sequence."""
     return torch.cat([x, torch.where(layout.is_last[:, None], 0.0, torch.roll(x, -1, 0))], 1)

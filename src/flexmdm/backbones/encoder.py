@@ -24,7 +24,7 @@ _PACKED = "flexmdm_packed"
 def _attend_packed(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float, **more: Any
 ) -> tuple[Tensor, None]:
-    """`attend` as transformers calls attention: ``[1, H, R, E]`` -> ``[1, R, H, E]``; keys may have fewer heads."""
+    """Call `attend` in the way of transformers: ``[1, H, R, E]`` -> ``[1, R, H, E]``; keys may have fewer heads."""
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     if k.shape[1] != q.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
@@ -47,7 +47,7 @@ class Anatomy:
         transform: path of what is between the last norm and the head, if anything is.
         attention_norm, attention, feed_norm, feed: paths in a layer.
         queries: names of the linear layers in its attention that get adapters.
-        shifted: whether row i speaks of entry i + 1, as in models that were made from autoregressive ones (Dream).
+        shifted: whether row i predicts entry i + 1, as in models that were made from autoregressive ones (Dream).
     """
 
     embedding: str = "model.embed_tokens"
@@ -85,7 +85,7 @@ MODERN_BERT = Anatomy(
 
 
 def body_class(model_type: str) -> Any:
-    """The class of transformers whose ``from_pretrained`` and ``from_config`` give a model with its head."""
+    """Return the class of transformers whose ``from_pretrained`` and ``from_config`` give a model with its head."""
     return AutoModelForCausalLM if model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES else AutoModelForMaskedLM
 
 
@@ -93,7 +93,7 @@ class Block(nn.Module):
     """A layer of the pretrained model whose norms are shifted and scaled by the clock.
 
     Attributes:
-        kind: where layers of several kinds have rotations of their own, which kind this is.
+        attention_type: of a model whose layers of several types have rotations of their own, the type of this layer.
     """
 
     def __init__(self, layer: nn.Module, anatomy: Anatomy) -> None:
@@ -102,16 +102,16 @@ class Block(nn.Module):
         self.attention = layer.get_submodule(anatomy.attention)
         self.feed_norm = layer.get_submodule(anatomy.feed_norm)
         self.feed = layer.get_submodule(anatomy.feed)
-        self.kind = getattr(layer, "attention_type", None)
+        self.attention_type = getattr(layer, "attention_type", None)
 
     def forward(self, x: Tensor, modulation: Tensor | None, layout: Layout, rotation: tuple[Tensor, Tensor]) -> Tensor:
-        """Rows ``[R, D]`` with their shifts and scales ``[R, 2, D]``, which both norms share; ``None``: as it was."""
+        """Map rows ``[R, D]``; ``modulation`` ``[R, 2, D]`` shifts and scales both norms, ``None`` leaves them."""
         y = modulated(self.attention_norm(x), modulation)
         mixed = self.attention(hidden_states=y[None], position_embeddings=rotation, attention_mask=None, layout=layout)
-        return self.fed(x + mixed[0][0], modulation)
+        return self.feed_forward(x + mixed[0][0], modulation)
 
-    def fed(self, x: Tensor, modulation: Tensor | None) -> Tensor:
-        """The feed-forward branch."""
+    def feed_forward(self, x: Tensor, modulation: Tensor | None) -> Tensor:
+        """Add the feed-forward branch."""
         return x + self.feed(modulated(self.feed_norm(x), modulation))
 
 
@@ -154,9 +154,9 @@ class Parts:
 
 
 def rotations(rotary: nn.Module, blocks: nn.ModuleList, x: Tensor, position: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """cos and sin of the positions ``[R]``, for each block; blocks of one kind share theirs."""
+    """Return cos and sin of the positions ``[R]`` for each block; blocks of one attention type share theirs."""
     if "layer_type" not in inspect.signature(rotary.forward).parameters:
         return [rotary(x[None], position[None])] * len(blocks)
-    kinds: list[Any] = [block.kind for block in blocks]
-    of_kind = {kind: rotary(x[None], position[None], kind) for kind in set(kinds)}
-    return [of_kind[kind] for kind in kinds]
+    types: list[Any] = [block.attention_type for block in blocks]
+    of_type = {name: rotary(x[None], position[None], name) for name in set(types)}
+    return [of_type[name] for name in types]

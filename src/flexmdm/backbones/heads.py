@@ -69,7 +69,7 @@ class GapHead(nn.Module):
 
     @property
     def last_layers(self) -> list[nn.Module]:
-        """The layers that start at zero."""
+        """Return the layers that start at zero."""
         return [self.mlp[-1]]
 
     def forward(self, features: Tensor, alpha: Tensor, regions: Regions) -> Tensor:
@@ -111,7 +111,7 @@ class CountHead(nn.Module):
 
     @property
     def last_layers(self) -> list[nn.Module]:
-        """The layers that start at zero."""
+        """Return the layers that start at zero."""
         return [self.place[-1], self.count[-1]]
 
     def forward(self, features: Tensor, alpha: Tensor, regions: Regions) -> Tensor:

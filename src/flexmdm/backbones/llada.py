@@ -15,7 +15,7 @@ from transformers import LlamaConfig
 
 MODEL_TYPE = "llada"
 
-# LLaDA-8B as its configuration has it, for whoever wants to know its size without its weights.
+# LLaDA-8B as its configuration has it, to know its size without its weights.
 SHAPE_8B: dict[str, Any] = {
     "model_type": MODEL_TYPE, "d_model": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 32,
     "mlp_hidden_size": 12288, "vocab_size": 126464, "embedding_size": 126464, "max_sequence_length": 4096,
@@ -59,7 +59,7 @@ _WITHOUT = (
 
 
 def llama_config(stored: dict[str, Any]) -> LlamaConfig:
-    """The configuration of Llama for what LLaDA's says.
+    """Return the configuration of Llama for a configuration of LLaDA.
 
     >>> llama_config(SHAPE_8B).num_hidden_layers
     32
@@ -93,14 +93,14 @@ def llama_config(stored: dict[str, Any]) -> LlamaConfig:
 
 
 def shape(vocab_size: int, hidden: int, layers: int, heads: int) -> LlamaConfig:
-    """The configuration of a LLaDA of another size."""
+    """Return the configuration of a LLaDA of another size."""
     size = {"vocab_size": vocab_size, "embedding_size": vocab_size, "d_model": hidden, "mlp_hidden_size": 3 * hidden}
     counts = {"n_layers": layers, "n_heads": heads, "n_kv_heads": heads}
     return llama_config(SHAPE_8B | size | counts | {"eos_token_id": None})
 
 
 def llada_config(config: LlamaConfig, mask_id: int, pad_id: int | None = None) -> dict[str, Any]:
-    """What `llama_config` reads."""
+    """Return the configuration of LLaDA for one of Llama, the inverse of `llama_config`."""
     rotary: Any = config.rope_parameters
     return SHAPE_8B | {
         "architectures": ["LLaDAModelLM"],

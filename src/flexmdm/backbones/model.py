@@ -117,15 +117,15 @@ class FlexMDMModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *arguments: Any, **options: Any) -> Any:
-        """What `save_pretrained` wrote, of a folder or of a name on the Hub."""
-        place = pretrained_model_name_or_path
+        """Load what `save_pretrained` wrote, from a folder or by a name on the Hub."""
+        source = pretrained_model_name_or_path
         try:
-            return super().from_pretrained(place, *arguments, **options)
+            return super().from_pretrained(source, *arguments, **options)
         except SafetensorError as error:
-            raise ValueError(f"the weights in {place} are damaged ({error}): fetch or train them again") from error
+            raise ValueError(f"the weights in {source} are damaged ({error}): fetch or train them again") from error
 
     def make_network(self, config: FlexMDMConfig) -> Any:
-        """The network: maps what `DiT.forward` takes to what it returns."""
+        """Return the network, which takes and returns what `DiT.forward` does."""
         return DiT(
             config.vocab_size,
             hidden=config.hidden_size,
@@ -141,7 +141,7 @@ class FlexMDMModel(PreTrainedModel):
         )
 
     def _init_weights(self, module: torch.nn.Module) -> None:
-        """What a checkpoint lacks starts as in a new network."""
+        """Initialise weights that a checkpoint lacks as in a new network."""
         self.network.initialise(module)
 
     def forward(
@@ -152,7 +152,7 @@ class FlexMDMModel(PreTrainedModel):
         open_gaps: Tensor | None = None,
         alpha: Tensor | None = None,
     ) -> FlexMDMOutput:
-        """Packed tensors as in `DiT.forward`, with masks as ``config.mask_id``; nothing given, all open at first."""
+        """Call the network on packed tensors with masks as ``config.mask_id``; default: nothing given, all open."""
         given = torch.zeros_like(tokens, dtype=torch.bool) if given is None else given
         if open_gaps is None:
             open_gaps = torch.ones(len(tokens) + len(lengths), dtype=torch.bool, device=tokens.device)
@@ -173,7 +173,7 @@ class FlexMDMModel(PreTrainedModel):
 
     @property
     def kept_weights(self) -> set[str]:
-        """The names of the weights that are saved."""
+        """Return the names of the weights that are saved."""
         return set(self.state_dict())
 
     @property
@@ -181,17 +181,17 @@ class FlexMDMModel(PreTrainedModel):
         return FlexMDMInterpolant.from_dict(self.config.interpolant)
 
     def denoiser(self) -> NetworkDenoiser:
-        """What `generate` and `likelihood` take; puts the network in evaluation mode."""
+        """Return the denoiser that `generate` and `likelihood` take; puts the network in evaluation mode."""
         return NetworkDenoiser(self.network, self.config.vocab_size, self.config.mask_id, self.interpolant)
 
     def generate(self, num_samples: int = 1, **options: Any) -> Generation:
-        """`flexmdm.generate` with this model: same arguments."""
+        """Call `flexmdm.generate` with this model and the same arguments."""
         if not self.config.insertions and options.get("prompts") is None and options.get("canvas") is None:
             raise ValueError("an MDM inserts nothing, it fills masks: give prompts such as [Prompt.masks(20)]")
         return generate(self.denoiser(), num_samples, **options)
 
     def count_parameters(self) -> dict[str, int]:
-        """All parameters, and how many of them are the table of input embeddings."""
+        """Return the number of all parameters, and of those in the table of input embeddings."""
         table = self.network.embedding.weight.numel()
         return {"total": sum(p.numel() for p in self.parameters()), "input_embedding": table}
 

@@ -29,7 +29,7 @@ class NetworkDenoiser:
 
     @property
     def device(self) -> torch.device:
-        """Where its canvases should be: with the network, or on the CPU if there is no float64."""
+        """Return the device for its canvases: the network's, or the CPU if that has no float64."""
         return float64_device(self._network_device)
 
     @property
@@ -38,11 +38,11 @@ class NetworkDenoiser:
 
     @torch.no_grad()
     def __call__(self, canvas: Canvas, alpha: Tensor) -> Prediction:
-        """The network's answer, on the device of the canvas."""
+        """Return the network's prediction, on the device of the canvas."""
         tokens = canvas.tokens.values.masked_fill(canvas.is_mask, self.vocab_size)
-        seen = (tokens, canvas.lengths, canvas.given.values, canvas.open_gaps.values, alpha.float())
-        there = self._network_device
-        logits, insertions = self.network(*(x.to(there) for x in seen))
+        inputs = (tokens, canvas.lengths, canvas.given.values, canvas.open_gaps.values, alpha.float())
+        device = self._network_device
+        logits, insertions = self.network(*(x.to(device) for x in inputs))
         if 0 <= self.mask_id < self.vocab_size:
             logits = logits.index_fill(1, torch.tensor([self.mask_id], device=logits.device), -torch.inf)
         log_probs, insertions = (x.to(canvas.device) for x in (logits.float().log_softmax(1), insertions.float()))

@@ -36,7 +36,7 @@ class Estimate:
 
 
 def word_law(samples: Ragged, source: FiniteDistribution, possible: Tensor | None = None) -> Tensor:
-    """The share of each word of ``source`` among the samples, ``[S + 1]``; the last entry is everything else.
+    """Return the share of each word of ``source`` among the samples, ``[S + 1]``; the last entry is everything else.
 
     A sample where ``possible`` ``[B]`` is false (it got stuck before its end) is no word, whatever it spells.
 
@@ -52,7 +52,7 @@ def word_law(samples: Ragged, source: FiniteDistribution, possible: Tensor | Non
 
 
 def length_law(samples: Ragged) -> Tensor:
-    """The share of the samples that have n tokens, ``[longest + 1]``.
+    """Return the share of the samples that have n tokens, ``[longest + 1]``.
 
     >>> length_law(Ragged.from_lists([[5], [6, 6], [7, 8]]))
     tensor([0.0000, 0.3333, 0.6667], dtype=torch.float64)
@@ -61,7 +61,7 @@ def length_law(samples: Ragged) -> Tensor:
 
 
 def bigram_law(samples: Ragged, vocab_size: int) -> Tensor:
-    """The share of each pair of neighbours u v among all pairs of all samples, ``[V * V]``, at u V + v.
+    """Return the share of each pair of neighbours u v among all pairs of all samples, ``[V * V]``, at u V + v.
 
     >>> bigram_law(Ragged.from_lists([[0, 1, 0], [1], [0, 1]]), vocab_size=2).view(2, 2)
     tensor([[0.0000, 0.6667],
@@ -80,7 +80,7 @@ def _shares(index: Tensor, size: int) -> Tensor:
 
 
 def total_variation(p: Tensor, q: Tensor) -> float:
-    """TV(p, q) = 1/2 sum_x |p(x) - q(x)|, for laws ``[K]`` and ``[K']``.
+    """Return TV(p, q) = 1/2 sum_x |p(x) - q(x)|, for laws ``[K]`` and ``[K']``.
 
     >>> total_variation(torch.tensor([0.5, 0.5]), torch.tensor([0.5, 0.25, 0.25]))
     0.25
@@ -90,7 +90,7 @@ def total_variation(p: Tensor, q: Tensor) -> float:
 
 
 def wasserstein(p: Tensor, q: Tensor) -> float:
-    """W1(p, q) = sum_n |P(n) - Q(n)|, P and Q the distribution functions of laws of lengths: in tokens.
+    """Return W1(p, q) = sum_n |P(n) - Q(n)|, P and Q the distribution functions of laws of lengths: in tokens.
 
     >>> wasserstein(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.0, 0.0, 1.0]))  # always 1, always 3
     2.0
@@ -100,7 +100,7 @@ def wasserstein(p: Tensor, q: Tensor) -> float:
 
 
 def kolmogorov_smirnov(p: Tensor, q: Tensor) -> float:
-    """KS(p, q) = max_n |P(n) - Q(n)|, P and Q the distribution functions of laws of lengths.
+    """Return KS(p, q) = max_n |P(n) - Q(n)|, P and Q the distribution functions of laws of lengths.
 
     >>> kolmogorov_smirnov(torch.tensor([0.25, 0.75]), torch.tensor([0.5, 0.0, 0.5]))
     0.5
@@ -119,7 +119,7 @@ def _same_size(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def total_variation_floor(law: Tensor, num_samples: int) -> float:
-    """E TV(law of n exact samples, law) = 1/2 sum_x E|Binomial(n, p_x) / n - p_x|.
+    """Return E TV(law of n exact samples, law) = 1/2 sum_x E|Binomial(n, p_x) / n - p_x|.
 
     >>> round(total_variation_floor(torch.tensor([0.5, 0.5]), 2), 4)  # 1/2, unless both words come up once
     0.25
@@ -128,7 +128,7 @@ def total_variation_floor(law: Tensor, num_samples: int) -> float:
 
 
 def wasserstein_floor(law: Tensor, num_samples: int) -> float:
-    """E W1(law of n exact samples, law) = sum_n E|Binomial(n, P(n)) / n - P(n)|, P the distribution function.
+    """Return E W1(law of n exact samples, law) = sum_n E|Binomial(n, P(n)) / n - P(n)|, P the distribution function.
 
     >>> round(wasserstein_floor(torch.tensor([0.5, 0.5]), 2), 4)
     0.25
@@ -137,7 +137,7 @@ def wasserstein_floor(law: Tensor, num_samples: int) -> float:
 
 
 def _mean_deviation(p: Tensor, num_samples: int) -> Tensor:
-    """E|Binomial(n, p) / n - p| = 2 k C(n, k) p^k (1 - p)^(n - k + 1) / n with k = floor(n p) + 1 (de Moivre)."""
+    """Return E|Binomial(n, p) / n - p| = 2 k C(n, k) p^k (1 - p)^(n - k + 1) / n, k = floor(n p) + 1 (de Moivre)."""
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1, got {num_samples}")
     p = p.double()
@@ -152,7 +152,7 @@ def _mean_deviation(p: Tensor, num_samples: int) -> Tensor:
 
 
 def nats_per_token(log_prob: Tensor, lengths: Tensor) -> Estimate:
-    """R = sum -log p(x) / sum len(x), over the samples that the source can produce.
+    """Return R = sum -log p(x) / sum len(x), over the samples that the source can produce.
 
     On exact samples this estimates the entropy rate H(x) / E[len(x)] of the source; what samples of another origin have
     more than that is their *excess*. The standard error is that of a ratio estimator:
@@ -180,7 +180,7 @@ def nats_per_token(log_prob: Tensor, lengths: Tensor) -> Estimate:
 
 
 def off_support_share(log_prob: Tensor) -> float:
-    """The share of samples with log p(x) = -inf, ``log_prob`` ``[B]``.
+    """Return the share of samples with log p(x) = -inf, ``log_prob`` ``[B]``.
 
     >>> off_support_share(torch.tensor([-1.0, -float("inf"), -2.0, -3.0]))
     0.25

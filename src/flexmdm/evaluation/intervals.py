@@ -29,7 +29,7 @@ class Interval:
         return f"{self.value:.2f} ({self.low:.2f} - {self.high:.2f})"
 
     def percent(self, each: bool = False) -> str:
-        """Of a share, in percent; ``each`` number with its sign, or only the first.
+        """Write a share in percent; ``each`` number with its sign, or only the first.
 
         >>> Interval(0.5, 0.25, 0.75).percent(), Interval(0.5, 0.25, 0.75).percent(each=True)
         ('50.0% (25.0 - 75.0)', '50.0% (25.0% - 75.0%)')
@@ -39,7 +39,7 @@ class Interval:
 
 
 def by_name(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """One flat row for machines: a number by its name, and the ends of its interval or its standard error beside it.
+    """Return one flat row: a number by its name, and beside it the ends of its interval or its standard error.
 
     >>> by_name({"num": 8, "accuracy": {"value": 0.5, "low": 0.2, "high": 0.8}})
     {'num': 8, 'accuracy': 0.5, 'accuracy_low': 0.2, 'accuracy_high': 0.8}
@@ -55,7 +55,7 @@ def by_name(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bootstrap(columns: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], seed: int = 0) -> Interval:
-    """A statistic of the sums over texts, with the percentiles of what it is when the texts are resampled.
+    """Return a statistic of the sums over texts, with its percentiles when the texts are resampled.
 
     Args:
         columns: ``[B, C]``, one row per text.
@@ -79,13 +79,13 @@ def bootstrap(columns: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray]
 
 
 def mean(values: np.ndarray, seed: int = 0) -> Interval:
-    """Of values ``[B]``, one per text."""
+    """Return the mean of values ``[B]``, one per text, with a bootstrap interval."""
     columns = np.stack([values, np.ones_like(values)], axis=1)
     return bootstrap(columns, lambda sums: sums[:, 0] / sums[:, 1], seed)
 
 
 def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """The Wilson score interval of a success rate; z = 1.96 gives 95%.
+    """Return the Wilson score interval of a success rate; z = 1.96 gives 95%.
 
     (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n) with p = successes / n.
 
@@ -100,7 +100,7 @@ def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
 
 
 def rate(successes: int, n: int) -> Interval:
-    """A success rate with its Wilson interval; of nothing, nothing is known.
+    """Return a success rate with its Wilson interval; NaN from 0 to 1 if n is 0.
 
     >>> print(rate(90, 100))
     0.90 (0.83 - 0.94)
@@ -109,11 +109,12 @@ def rate(successes: int, n: int) -> Interval:
 
 
 def share(values: np.ndarray, groups: Sequence[Hashable] | None = None) -> Interval:
-    """The mean of values ``[B]`` from 0 to 1, such as right or wrong, with a Wilson interval.
+    """Return the mean of values ``[B]`` from 0 to 1, such as right or wrong, with a Wilson interval.
 
-    Its n is how many items tell as much. Those of one group, such as lines of one function, are right or wrong together
-    and tell less than others, see `design_effect`. Values between 0 and 1 vary less than right and wrong do, and tell
-    more. For values that are 0 or 1, in groups of one, this is `rate`: of 0 everywhere the interval is no point.
+    Its n is the effective number of items. Those of one group, such as lines of one function, are right or wrong
+    together and count less than others, see `design_effect`. Values between 0 and 1 vary less than right and wrong do,
+    and count more. For values that are 0 or 1, in groups of one, this is `rate`: of 0 everywhere the interval is no
+    point.
 
     Args:
         values: one per item.
@@ -127,12 +128,12 @@ def share(values: np.ndarray, groups: Sequence[Hashable] | None = None) -> Inter
     average = float(values.sum()) / n
     residuals = values - average
     between = float((values * (1 - values)).sum())  # n p (1 - p), the variance of right and wrong, less that of these
-    told = n / design_effect(residuals, groups) * (1 + between / (float(residuals @ residuals) + 1))
-    return Interval(average, *_wilson(average, told))
+    effective = n / design_effect(residuals, groups) * (1 + between / (float(residuals @ residuals) + 1))
+    return Interval(average, *_wilson(average, effective))
 
 
 def design_effect(residuals: np.ndarray, groups: Sequence[Hashable] | None = None) -> float:
-    """How many times as many items it takes to know a mean as well, as they come in groups.
+    """Return the factor by which more items are needed for an equally certain mean, as they come in groups.
 
     That is the variance of the mean by the jackknife, which leaves out one group at a time, over that which leaves out
     one item at a time. Few residuals other than 0 say little of how alike the items of a group are, so both get one
@@ -163,7 +164,7 @@ def design_effect(residuals: np.ndarray, groups: Sequence[Hashable] | None = Non
 def paired(
     first: np.ndarray, second: np.ndarray, z: float = 1.96, groups: Sequence[Hashable] | None = None
 ) -> Interval:
-    """By how much the success rate of ``first`` is above that of ``second``, both tried on the same items ``[B]``.
+    """Return the success rate of ``first`` minus that of ``second``, both tried on the same items ``[B]``.
 
     The score interval of Newcombe (1998, method 10) for a difference of paired rates. Unlike that of a resampled mean,
     it does not shrink to nothing where the two hardly ever disagree; 0 of 100 against 0 of 100 need not be equal:
@@ -193,7 +194,7 @@ def paired(
 
 
 def _wilson(rate: float, n: float, z: float = 1.96) -> tuple[float, float]:
-    """Of so many items as tell, which need not be a whole number."""
+    """Return the Wilson interval for an effective number of items, which need not be whole."""
     centre = rate + z**2 / (2 * n)
     half = z * math.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
     scale = 1 + z**2 / n

@@ -90,7 +90,7 @@ def length_fidelity(generated: Lengths, held_out: Lengths, seed: int = 0, resamp
 
 
 def length_floor(held_out: Lengths, num: int, seed: int = 0, resamples: int = 1000) -> float:
-    """The W1 to expect between ``num`` exact samples and as many held-out lengths as there are, by resampling them.
+    """Return the expected W1 between ``num`` exact samples and the held-out lengths, by resampling these.
 
     >>> round(length_floor([1, 2] * 50, num=100), 2)  # E|difference of two binomials with n = 100, p = 1/2| / 100
     0.06
@@ -104,7 +104,7 @@ def length_floor(held_out: Lengths, num: int, seed: int = 0, resamples: int = 10
 
 
 def length_histogram(samples: Mapping[str, Lengths]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Edges of bins ``[K + 1]`` that suit all samples, and for each the share per token of length in them ``[K]``.
+    """Return edges of bins ``[K + 1]`` that suit all samples, and for each sample its share per token in them ``[K]``.
 
     The bins end where 99% of every sample has been seen; what is longer is beyond the edge.
 
@@ -133,5 +133,5 @@ def _checked(lengths: Lengths, name: str) -> np.ndarray:
 
 
 def _resampled(law: np.ndarray, num: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Distribution functions of ``resamples`` samples of size ``num``, ``[resamples, K]``."""
+    """Draw the distribution functions of ``resamples`` samples of size ``num``, ``[resamples, K]``."""
     return np.cumsum(rng.multinomial(num, law, size=resamples), axis=1) / num

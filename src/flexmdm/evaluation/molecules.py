@@ -1,4 +1,4 @@
-"""Whether generated strings are molecules, different ones and new ones; and molecules with a gap, to be filled.
+"""Validity, uniqueness and novelty of generated molecules; and molecules with a gap, to be filled.
 
 It needs RDKit. Strings are SMILES; two of them are the same molecule if their canonical forms are equal.
 
@@ -39,7 +39,7 @@ class MoleculeScore:
 
 
 def judge(smiles: Sequence[str], training: AbstractSet[str]) -> MoleculeScore:
-    """Validity, uniqueness and novelty of generated strings.
+    """Score the validity, uniqueness and novelty of generated strings.
 
     Args:
         smiles: what was generated. An empty string is no molecule, and neither is one with a blank.
@@ -56,7 +56,7 @@ def judge(smiles: Sequence[str], training: AbstractSet[str]) -> MoleculeScore:
 
 
 def canonical(smiles: str) -> str | None:
-    """The canonical form of a molecule; ``None`` if the string is not a molecule."""
+    """Return the canonical form of a molecule; ``None`` if the string is not a molecule."""
     rdkit = _rdkit()
     if not smiles or any(character.isspace() for character in smiles):  # RDKit takes what follows a blank for a name
         return None
@@ -66,7 +66,7 @@ def canonical(smiles: str) -> str | None:
 
 
 def canonical_set(smiles: Iterable[str]) -> frozenset[str]:
-    """The different molecules among strings; what is no molecule is left out. A million take some minutes."""
+    """Return the different molecules among strings, without those that are none. A million take some minutes."""
     return frozenset(form for form in map(canonical, smiles) if form is not None)
 
 
@@ -80,7 +80,7 @@ class Scaffold:
 
     @property
     def pieces(self) -> list[str]:
-        """What stays fixed, on both sides of the gap."""
+        """Return the fixed text on both sides of the gap."""
         return [self.before, self.after]
 
 
@@ -98,13 +98,13 @@ def scaffold_gaps(smiles: str, seed: int = 0) -> Scaffold | None:
 
 
 def _branches(smiles: str) -> list[tuple[int, int]]:
-    """Where branches start and end, parentheses included; branches of branches as well."""
+    """Return where branches start and end, parentheses included; branches of branches as well."""
     opened, found = [], []
-    for place, character in enumerate(smiles):
+    for index, character in enumerate(smiles):
         if character == "(":
-            opened.append(place)
+            opened.append(index)
         elif character == ")":
-            found.append((opened.pop(), place + 1))
+            found.append((opened.pop(), index + 1))
     return found
 
 

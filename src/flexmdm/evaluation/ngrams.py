@@ -36,7 +36,7 @@ class NgramFiller:
 
     @classmethod
     def fit(cls, sequences: Ragged, vocab_size: int, order: int = 4) -> NgramFiller:
-        """Count.
+        """Count the n-grams of sequences.
 
         Args:
             sequences: to learn from.
@@ -56,15 +56,15 @@ class NgramFiller:
         keys, counts = [], []
         for n in range(1, order + 1):
             number = np.zeros(max(len(flat) - n + 1, 0), dtype=np.int64)
-            for place in range(n):
-                number = number * base + flat[place : place + len(number)]
+            for start in range(n):
+                number = number * base + flat[start : start + len(number)]
             seen = np.unique(number, return_counts=True)
             keys.append(seen[0])
             counts.append(seen[1].astype(np.float64))
         return cls(order, base, tuple(keys), tuple(counts))
 
     def probabilities(self, context: Sequence[int]) -> np.ndarray:
-        """``[base]``: of each token behind ``context``, the last of them being to be outside."""
+        """Return ``[base]``, the probability of each token behind ``context``; the last token is the one outside."""
         history = [self.base - 1] * self.order + [int(token) for token in context]
         found = np.full(self.base, 1 / self.base)
         for n, (keys, counts) in enumerate(zip(self.keys, self.counts, strict=True), 1):
@@ -74,13 +74,13 @@ class NgramFiller:
             low, high = np.searchsorted(keys, [number * self.base, (number + 1) * self.base])
             if low == high:
                 break
-            seen, kinds = counts[low:high], high - low
-            found = found * (kinds / (seen.sum() + kinds))
-            found[keys[low:high] - number * self.base] += seen / (seen.sum() + kinds)
+            seen, different = counts[low:high], high - low
+            found = found * (different / (seen.sum() + different))
+            found[keys[low:high] - number * self.base] += seen / (seen.sum() + different)
         return found
 
     def log_probability(self, context: Sequence[int], tokens: Sequence[int]) -> float:
-        """Of ``tokens`` behind ``context``."""
+        """Return the log-probability of ``tokens`` behind ``context``."""
         written, total = list(context), 0.0
         for token in tokens:
             total += float(np.log(self.probabilities(written)[token]))
@@ -90,7 +90,7 @@ class NgramFiller:
     def fill(
         self, prefix: Sequence[int], suffix: Sequence[int], minimum: int = 1, maximum: int = 16, beam: int = 1
     ) -> list[int]:
-        """The tokens that most probably stand between ``prefix`` and ``suffix``.
+        """Return the tokens that most probably stand between ``prefix`` and ``suffix``.
 
         Written token by token, the most probable one (or the ``beam`` most probable beginnings) each time; of all
         lengths from ``minimum`` to ``maximum`` that one is taken which makes middle and suffix the likeliest.

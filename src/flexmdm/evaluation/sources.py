@@ -24,7 +24,7 @@ _REST = 1e-12  # of the lengths of a chain, what is left out
 
 
 def nine_words() -> FiniteDistribution:
-    """Nine words over a, b, c. Letters repeat and words contain each other, so a state has many embeddings.
+    """Return nine words over a, b, c; letters repeat and words contain each other, so a state has many embeddings.
 
     >>> source = nine_words()
     >>> spell(source.words[0]), float(source.probabilities[0])
@@ -34,7 +34,7 @@ def nine_words() -> FiniteDistribution:
 
 
 def spell(tokens: list[int] | tuple[int, ...]) -> str:
-    """Tokens as letters.
+    """Write tokens as letters.
 
     >>> spell([0, 1, 2])
     'abc'
@@ -45,7 +45,7 @@ def spell(tokens: list[int] | tuple[int, ...]) -> str:
 def phased_chain(
     stay: float = 0.82, phases: int = 6, tokens: int = 6, concentration: float = 0.25, seed: int = 0
 ) -> HiddenMarkovSource:
-    """A chain that runs through ``phases`` hidden phases, each with bigrams of its own; E[len] = phases / (1 - stay).
+    """Return a chain of ``phases`` hidden phases, each with bigrams of its own; E[len] = phases / (1 - stay).
 
     A state is (phase, token). After each token the chain stays in its phase with probability ``stay``, else it enters
     the next one, and ends behind the last; the next token comes from the bigram row of the phase it is then in. The
@@ -86,7 +86,7 @@ def phased_chain(
 
 
 def length_distribution(source: HiddenMarkovSource) -> Tensor:
-    """P(len = n), ``[longest + 1]``, up to a rest of 1e-12: P(empty) at 0, (1 - P(empty)) pi A^(n-1) e elsewhere.
+    """Return P(len = n), ``[longest + 1]``, up to a rest of 1e-12: P(empty), then (1 - P(empty)) pi A^(n-1) e.
 
     >>> length_distribution(HiddenMarkovSource([1.0], [[0.5]], [0.5], [0], vocab_size=1))[:4]
     tensor([0.0000, 0.5000, 0.2500, 0.1250], dtype=torch.float64)
@@ -99,7 +99,7 @@ def length_distribution(source: HiddenMarkovSource) -> Tensor:
 
 
 def bigram_distribution(source: HiddenMarkovSource) -> Tensor:
-    """The share of each pair of neighbours u v among all pairs, ``[V * V]``, at u V + v.
+    """Return the share of each pair of neighbours u v among all pairs, ``[V * V]``, at u V + v.
 
     A state is visited pi (I - A)^-1 times on average, and each visit is followed by a state with probability A.
 

@@ -18,7 +18,7 @@ class SpanScores(NamedTuple):
 
 
 def span_scores(truth: Sequence[Any], fillings: Sequence[Any]) -> SpanScores:
-    """How fillings compare with what stood there.
+    """Compare fillings with what was cut out.
 
     Args:
         truth: for each span what was cut out, as text or as tokens.
@@ -33,7 +33,7 @@ def span_scores(truth: Sequence[Any], fillings: Sequence[Any]) -> SpanScores:
 
 
 def span_differences(truth: Sequence[Any], first: Sequence[Any], second: Sequence[Any], seed: int = 0) -> SpanScores:
-    """How much better ``first`` is than ``second`` on the same spans; intervals by score, or by resampling the spans.
+    """Return the scores of ``first`` minus those of ``second`` on the same spans, by score interval and by bootstrap.
 
     >>> span_differences(["a", "b", "c", "d"], ["a", "b", "c", "d"], ["a", "b", "c", "x"]).exact.value
     0.25
@@ -43,7 +43,7 @@ def span_differences(truth: Sequence[Any], first: Sequence[Any], second: Sequenc
 
 
 def edit_similarity(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
-    """1 for the same, 0 for nothing in common: 1 - edit distance / length of the longer one.
+    """Return 1 - edit distance / length of the longer one: 1 for the same, 0 for nothing in common.
 
     >>> edit_similarity("kitten", "sitting"), edit_similarity("", "")
     (0.5714285714285714, 1.0)
@@ -53,9 +53,9 @@ def edit_similarity(first: Sequence[Hashable], second: Sequence[Hashable]) -> fl
 
 
 def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
-    """Insertions, deletions and replacements that turn one into the other (Levenshtein).
+    """Count the insertions, deletions and replacements that turn one into the other (Levenshtein).
 
-    A column of the table is two numbers, with a bit for each place where it rises or falls by one (Myers, 1999).
+    A column of the table is two numbers, with a bit for each index where it rises or falls by one (Myers, 1999).
 
     >>> edit_distance("kitten", "sitting"), edit_distance([1, 2, 3], [2, 3])
     (3, 1)
@@ -63,12 +63,12 @@ def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
     if not first:
         return len(second)
     everywhere, last = (1 << len(first)) - 1, 1 << (len(first) - 1)
-    places: dict[Hashable, int] = {}
-    for place, item in enumerate(first):
-        places[item] = places.get(item, 0) | 1 << place
+    positions: dict[Hashable, int] = {}
+    for index, item in enumerate(first):
+        positions[item] = positions.get(item, 0) | 1 << index
     rises, falls, distance = everywhere, 0, len(first)
     for item in second:
-        equal = places.get(item, 0)
+        equal = positions.get(item, 0)
         along = (((equal & rises) + rises) ^ rises) | equal
         up, down = (falls | ~(along | rises)) & everywhere, rises & along
         distance += bool(up & last) - bool(down & last)
@@ -78,7 +78,7 @@ def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
 
 
 def _of_each(truth: Sequence[Any], fillings: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Exact match and similarity of each span."""
+    """Return exact match and similarity of each span."""
     if len(truth) != len(fillings) or not truth:
         raise ValueError(
             f"every span needs one filling, and there must be a span: {len(truth)} spans, {len(fillings)} fillings"

@@ -61,7 +61,7 @@ class Quality:
 
     @property
     def error(self) -> float:
-        """The one number to look at: the excess of a chain, the total variation of words; NaN if all is off-support."""
+        """Return the excess of a chain or the total variation of words; NaN if all is off-support."""
         value = self.total_variation if self.excess is None else self.excess.value
         return math.nan if value is None else value
 
@@ -73,11 +73,11 @@ class Truth(Protocol):
     def source(self) -> FiniteDistribution | HiddenMarkovSource: ...
 
     def judge(self, samples: Ragged, possible: Tensor | None = None) -> Quality:
-        """The quality of samples, where those with ``possible`` ``[B]`` false got stuck before their end."""
+        """Return the quality of samples, where those with ``possible`` ``[B]`` false got stuck before their end."""
         ...
 
     def noise(self, num_samples: int) -> Quality:
-        """The quality to expect of that many exact samples."""
+        """Return the expected quality of that many exact samples."""
         ...
 
 
@@ -154,7 +154,7 @@ class ChainTruth:
         )
 
     def noise(self, num_samples: int) -> Quality:
-        """Lengths in closed form; bigrams and the error of the excess as the mean over eight exact samples."""
+        """Return lengths in closed form; bigrams and the error of the excess as the mean over eight exact samples."""
         exact = [
             self.judge(self.source.sample(num_samples, seed=_EXACT_SEED + 1 + repeat))
             for repeat in range(_EXACT_REPEATS)
@@ -207,7 +207,7 @@ class Outcome:
     seconds: float
 
     def to_dict(self) -> dict:
-        """Plain numbers for a JSON file; a number that does not exist is ``None``."""
+        """Return plain numbers for a JSON file; a number that does not exist is ``None``."""
         return without_nan(asdict(self))
 
     @staticmethod
@@ -220,7 +220,7 @@ class Outcome:
 
 
 def without_nan(value: Any) -> Any:
-    """The same lists and dictionaries with ``None`` for every number that JSON does not have.
+    """Return the same lists and dictionaries with ``None`` for every number that JSON does not have.
 
     >>> without_nan({"excess": [0.5, math.nan]})
     {'excess': [0.5, None]}
@@ -252,12 +252,12 @@ class Subject:
 
 
 def words_subject(samples: int) -> Subject:
-    """The nine words. Equal states share their work, so all sequences go in one batch."""
+    """Return the nine words; equal states share their work, so all sequences go in one batch."""
     return Subject("nine words", WordsTruth(nine_words()), samples)
 
 
 def chain_subject(samples: int, stay: float = 0.82) -> Subject:
-    """The phased chain, named after its mean length."""
+    """Return the phased chain, named after its mean length."""
     truth = ChainTruth(phased_chain(stay))
     length = float((truth.lengths * torch.arange(len(truth.lengths))).sum())
     batch_size = max(50, int(_BATCH_TOKENS / length))
@@ -267,13 +267,13 @@ def chain_subject(samples: int, stay: float = 0.82) -> Subject:
 def run_trial(subject: Subject, trial: Trial, seed: int = 0, report: Callable[[float], None] | None = None) -> Outcome:
     """Draw the subject's number of sequences with its exact denoiser and judge them.
 
-    ``report`` hears how much of the work is done, from 0 to 1: the mean clock of all sequences.
+    ``report`` is called with the share of the work that is done, from 0 to 1: the mean clock of all sequences.
 
     >>> run_trial(words_subject(1000), Trial("tau", steps=64)).quality.total_variation < 0.2
     True
     """
 
-    def listen(progress: GenerationProgress) -> None:
+    def callback(progress: GenerationProgress) -> None:
         if report is not None:
             report((progress.finished + float(progress.alpha.sum())) / progress.total)
 
@@ -287,7 +287,7 @@ def run_trial(subject: Subject, trial: Trial, seed: int = 0, report: Callable[[f
         spacing=trial.spacing,
         seed=seed,
         batch_size=subject.batch_size,
-        callback=listen,
+        callback=callback,
     )
     quality = subject.truth.judge(Ragged.from_lists(out.sequences), torch.tensor(out.possible))
     return Outcome(trial, quality, sum(out.evaluations) / len(out.evaluations), time.perf_counter() - start)
@@ -299,7 +299,7 @@ def run_trials(
     console: Console,
     finished: Callable[[Subject, Outcome], None],
 ) -> None:
-    """Trial after trial under a progress bar that knows the time left; ``finished`` hears of each."""
+    """Run trial after trial under a progress bar with the time left; ``finished`` is called with each outcome."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -324,7 +324,7 @@ def run_trials(
 
 @contextmanager
 def threads(number: int) -> Generator[None]:
-    """That many threads for torch. With small tensors a second one wins little, and waits dearly for a busy core."""
+    """Limit torch to that many threads: for small tensors a second one gains little, and waits for a busy core."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

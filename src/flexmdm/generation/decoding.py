@@ -37,7 +37,7 @@ class Decoding:
             raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}")
 
     def draw(self, log_probs: Tensor, u: Tensor) -> Tensor:
-        """One token ``[K]`` from each row of ``log_probs`` ``[K, V]``, by uniform numbers ``u`` ``[K]``."""
+        """Draw one token ``[K]`` from each row of ``log_probs`` ``[K, V]``, by uniform numbers ``u`` ``[K]``."""
         best = log_probs.amax(1, keepdim=True)  # NaN if any is
         if not bool(torch.isfinite(best).all()):
             raise ValueError("cannot draw a token: the denoiser's log-probabilities contain NaN, or nothing but -inf")
@@ -51,13 +51,13 @@ class Decoding:
             logits = _nucleus(logits, self.top_p)
         reached = logits.exp().cumsum(1)
         total = reached[:, -1]
-        # Strictly below the total, and the first place strictly above: a token of probability 0 is never drawn.
+        # Strictly below the total, and the first index strictly above: a token of probability 0 is never drawn.
         aim = torch.minimum(u.double() * total, torch.nextafter(total, torch.zeros_like(total)))
         return torch.searchsorted(reached, aim[:, None], right=True).squeeze(1)
 
 
 def _nucleus(logits: Tensor, mass: float) -> Tensor:
-    """The smallest set of the most probable tokens whose mass reaches ``mass``; the others at -inf."""
+    """Keep the smallest set of the most probable tokens whose mass reaches ``mass``; put the others at -inf."""
     ordered, order = logits.sort(dim=1, descending=True, stable=True)
     probs = ordered.softmax(1)
     beyond = probs.cumsum(1) - probs >= mass  # what comes before already has the mass

@@ -120,7 +120,7 @@ def generate(
         interpolant: the schedules; default: those the denoiser was trained with, else linear.
         seed: same seed, same sequences, alone or in any batch. Random numbers belong to a sequence by its number, which
             counts the samples of the first prompt, then those of the second, and so on.
-        first_sequence: the number of the first sequence, for who draws a run in several parts or processes.
+        first_sequence: the number of the first sequence, for samples that are drawn in several parts or processes.
         batch_size: how many sequences to work on at a time; default: all.
         trace: record every insertion and reveal.
         callback: called after every step with a `Progress`.
@@ -163,23 +163,23 @@ def generate(
     size = max(len(index), 1) if batch_size is None else batch_size
     if size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    run = _Run(denoiser, sampler, seed, first_sequence, len(index), Recorder() if trace else None, callback)
+    loop = _Loop(denoiser, sampler, seed, first_sequence, len(index), Recorder() if trace else None, callback)
     for begin in range(0, len(index), size):
         part = index[begin : begin + size]
-        run.complete(start[part], clock[part], sequences[begin : begin + size])
-    return run.result()
+        loop.complete(start[part], clock[part], sequences[begin : begin + size])
+    return loop.result()
 
 
 def sampler_named(name: str, grid: Grid, decoding: Decoding | None = None, **options: object) -> Sampler:
-    """A sampler by its name; options that are ``None`` keep their defaults, those it does not have are an error."""
+    """Return a sampler by its name; options that are ``None`` keep their defaults, unknown ones are an error."""
     if name not in SAMPLERS:
         raise ValueError(f"unknown sampler {name!r}; the known ones are {', '.join(SAMPLERS)}")
-    kind = SAMPLERS[name]
+    sampler_class = SAMPLERS[name]
     chosen: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
-    unknown = sorted(set(chosen) - {f.name for f in fields(kind)})
+    unknown = sorted(set(chosen) - {f.name for f in fields(sampler_class)})
     if unknown:
         raise ValueError(f"sampler {name!r} has no {', '.join(unknown)}; leave it out or take another sampler")
-    return kind(grid, decoding or Decoding(), **chosen)
+    return sampler_class(grid, decoding or Decoding(), **chosen)
 
 
 def _start(
@@ -222,7 +222,7 @@ def _check_start(canvas: Canvas, denoiser: Denoiser) -> None:
         )
 
 
-class _Run:
+class _Loop:
     """The state of one call of `generate`: sequences under way are compacted as others finish."""
 
     def __init__(
@@ -243,7 +243,7 @@ class _Run:
         self.done = 0
 
     def complete(self, canvas: Canvas, alpha: Tensor, sequences: Tensor) -> None:
-        """Carry a batch of sequences to their ends."""
+        """Step a batch of sequences until all are finished."""
         step = 0
         canvas, alpha, sequences = self._put_away(canvas, alpha, sequences, torch.ones_like(alpha, dtype=torch.bool))
         while len(canvas):

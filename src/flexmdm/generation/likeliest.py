@@ -15,7 +15,7 @@ from flexmdm.generation.samplers import Grid, reveal
 from flexmdm.randomness import StepRandomness
 
 _LAST = 0.98  # the last clock that the insertion head is asked at
-_ROUNDS = 200  # of the fit; so few that what the head does not tell stays even
+_ROUNDS = 200  # of the fit; so few that what the head leaves open stays even
 
 
 @dataclass(frozen=True)
@@ -54,42 +54,42 @@ class LikeliestSampler:
         clocks = self._clocks(alpha)
         complete = (alpha >= 1) | (canvas.num_open == 0)
         following = torch.searchsorted(clocks, alpha + 1e-9, right=True)  # [B], of the next clock
-        told = self._remember(canvas, prediction, following - 1)
+        expected = self._remember(canvas, prediction, following - 1)
         ask_again = ~complete & (following < len(clocks))
-        counts = self._numbers(canvas, told, clocks, ~complete & ~ask_again)
+        counts = self._numbers(canvas, expected, clocks, ~complete & ~ask_again)
         masks = canvas.masks
         rows = canvas.tokens.rows[masks]
         surest = rank_within(rows, -top_prob(prediction.log_probs, canvas, rng)) == 0
         canvas = reveal(canvas, prediction, surest & complete[rows], self.decoding, rng)
         canvas = canvas.insert_masks(canvas.within_limit(counts, rng))
-        memory = told.flatten(1) if bool(ask_again.any()) else None
+        memory = expected.flatten(1) if bool(ask_again.any()) else None
         return replace(canvas, memory=memory), torch.where(ask_again, clocks[following.clamp(max=len(clocks) - 1)], 1.0)
 
     def _clocks(self, alpha: Tensor) -> Tensor:
-        """``[K]``: from 0 on, ever farther apart: the more tokens a gap has, the sooner it would get its first."""
+        """Return clocks ``[K]`` from 0 on, ever farther apart: the more tokens a gap has, the sooner is its first."""
         later = torch.logspace(0, 1, self.grid.steps - 1, base=_LAST * 2 * self.most, dtype=torch.float64)
         return torch.cat([later.new_zeros(1), later / (2 * self.most)]).to(alpha.device)
 
     def _remember(self, canvas: Canvas, prediction: Prediction, number: Tensor) -> Tensor:
-        """``[B, K, G]``: what is missing in every gap as said so far, now for the ``number`` ``[B]`` -th time."""
+        """Return ``[B, K, G]``, the expected missing tokens of all gaps so far; those of now at ``number`` ``[B]``."""
         missing = canvas.open_gaps.with_values(prediction.insertions.values.double()).to_padded(0.0)
         if canvas.memory is None:
-            told = missing.new_zeros(len(canvas), self.grid.steps, missing.shape[1])
+            expected = missing.new_zeros(len(canvas), self.grid.steps, missing.shape[1])
         else:
-            told = canvas.memory.view(len(canvas), self.grid.steps, -1)
-            wider = max(missing.shape[1] - told.shape[2], 0)  # others in the batch may have grown
-            told = torch.nn.functional.pad(told, (0, wider)).clone()
-        told[torch.arange(len(canvas), device=told.device), number, : missing.shape[1]] = missing
-        return told
+            expected = canvas.memory.view(len(canvas), self.grid.steps, -1)
+            wider = max(missing.shape[1] - expected.shape[2], 0)  # others in the batch may have grown
+            expected = torch.nn.functional.pad(expected, (0, wider)).clone()
+        expected[torch.arange(len(canvas), device=expected.device), number, : missing.shape[1]] = missing
+        return expected
 
-    def _numbers(self, canvas: Canvas, told: Tensor, clocks: Tensor, now: Tensor) -> Tensor:
-        """``[N + B]``: the likeliest number for every open gap of the sequences ``now`` ``[B]``, 0 for all others."""
+    def _numbers(self, canvas: Canvas, expected: Tensor, clocks: Tensor, now: Tensor) -> Tensor:
+        """Return ``[N + B]``, the likeliest number for open gaps of the sequences ``now`` ``[B]``, 0 for all others."""
         gaps = canvas.open_gaps
         counts = torch.zeros_like(gaps.values, dtype=torch.int64)
         chosen = gaps.values & now[gaps.rows]
         if not bool(chosen.any()):
             return counts
-        law = number_law(told[gaps.rows[chosen], :, gaps.columns[chosen]], clocks, self.most)
+        law = number_law(expected[gaps.rows[chosen], :, gaps.columns[chosen]], clocks, self.most)
         if canvas.limits is not None:
             space, room = canvas.spaces(canvas.limits)
             numbers = torch.arange(self.most + 1, device=law.device)
@@ -99,7 +99,7 @@ class LikeliestSampler:
 
 
 def number_law(missing: Tensor, clocks: Tensor, most: int, rounds: int = _ROUNDS) -> Tensor:
-    """The law of how many tokens a gap misses, ``[G, most + 1]``, from the mean alone, as long as nothing is inserted.
+    """Return the law of the number of missing tokens, ``[G, most + 1]``, from its mean while a gap stays empty.
 
     A gap of n tokens is still empty at the clock alpha with chance z^n, z = 1 - alpha: each token has an even time of
     its own. So the gap stays empty with chance S(z) = E[z^n], and while it does, g = E[n z^n] / E[z^n] =
@@ -108,7 +108,7 @@ def number_law(missing: Tensor, clocks: Tensor, most: int, rounds: int = _ROUNDS
     Ill-posed for large n, where neighbours look the same: an end after few ``rounds`` leaves those even.
 
     Args:
-        missing: ``[G, K]``, what the insertion head says of each gap at each clock.
+        missing: ``[G, K]``, the insertion head's prediction for each gap at each clock.
         clocks: ``[K]``, ascending from 0 to less than 1.
         most: the largest number.
         rounds: of the EM algorithm.

@@ -19,18 +19,18 @@ Policy = Callable[[Tensor, Canvas, StepRandomness], Tensor]
 
 
 def random_order(log_probs: Tensor, canvas: Canvas, rng: StepRandomness) -> Tensor:
-    """Any mask is as good as another."""
+    """Return random scores."""
     masks = canvas.masks
     return rng.uniform("policy", canvas.tokens.rows[masks], canvas.tokens.columns[masks])
 
 
 def top_prob(log_probs: Tensor, canvas: Canvas, rng: StepRandomness) -> Tensor:
-    """max_v f[i, v]."""
+    """Return max_v log f[i, v]."""
     return log_probs.amax(1)
 
 
 def margin(log_probs: Tensor, canvas: Canvas, rng: StepRandomness) -> Tensor:
-    """The lead of the most probable token over the next."""
+    """Return the lead of the most probable token over the next."""
     if log_probs.shape[1] == 1:
         return torch.ones_like(log_probs[:, 0])
     best = log_probs.topk(2, dim=1).values.exp()
@@ -38,13 +38,13 @@ def margin(log_probs: Tensor, canvas: Canvas, rng: StepRandomness) -> Tensor:
 
 
 def entropy(log_probs: Tensor, canvas: Canvas, rng: StepRandomness) -> Tensor:
-    """Minus the entropy of f[i]."""
+    """Return minus the entropy of f[i]."""
     probs = log_probs.exp()
     return (probs * log_probs.masked_fill(probs == 0, 0.0)).sum(1)
 
 
 def left_to_right(log_probs: Tensor, canvas: Canvas, rng: StepRandomness) -> Tensor:
-    """The leftmost mask first."""
+    """Return scores that put the leftmost mask first."""
     return -canvas.tokens.columns[canvas.masks].double()
 
 
@@ -58,7 +58,7 @@ POLICIES: dict[str, Policy] = {
 
 
 def policy_named(name: str | Policy) -> Policy:
-    """A policy by its name, or the function itself."""
+    """Return a policy by its name, or the function itself."""
     if not isinstance(name, str):
         return name
     if name not in POLICIES:

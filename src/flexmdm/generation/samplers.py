@@ -19,7 +19,7 @@ from flexmdm.randomness import StepRandomness
 class Sampler(Protocol):
     """Anything with a pure ``step``.
 
-    A step gets the states, what the denoiser says of them at ``alpha`` ``[B]``, and the random numbers of this step; it
+    A step gets the states, the denoiser's prediction at ``alpha`` ``[B]``, and the random numbers of this step; it
     returns the new states and clocks. A sequence is finished when it has no mask left and its clock is 1 (or it has no
     open gap). At clock 1 a step may only reveal.
     """

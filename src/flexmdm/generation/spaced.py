@@ -16,7 +16,7 @@ from flexmdm.generation.samplers import Grid, reveal
 from flexmdm.randomness import StepRandomness
 
 _SCREEN = 4.0  # a clean token between two masks stands for this many masks more
-_FINEST = 64  # a crowded step is never shorter than this fraction of a grid step, so that every run ends
+_FINEST = 64  # a crowded step is never shorter than this fraction of a grid step, so that generation ends
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class SpacedSampler:
         return replace(canvas, memory=memory), torch.where(complete, 1.0, ahead)
 
     def _next_clock(self, canvas: Canvas, prediction: Prediction, alpha: Tensor) -> Tensor:
-        """``[B]``: the next point of the grid, or where the fullest gap has got ``crowding`` insertions."""
+        """Return ``[B]``, the next point of the grid, or where the fullest gap has got ``crowding`` insertions."""
         schedule, steps = self.grid.interpolant.insertion, self.grid.steps
         missing = torch.where(canvas.open_gaps.values, prediction.insertions.values.double(), 0.0)
         most = torch.zeros_like(alpha).scatter_reduce(0, canvas.open_gaps.rows, missing, "amax")
@@ -107,13 +107,13 @@ class SpacedSampler:
         return torch.where(leap.last & (ahead >= leap.alpha), 1.0, ahead)  # a schedule may end an ulp short of 1
 
     def _due(self, canvas: Canvas, alpha: Tensor, rng: StepRandomness) -> Tensor:
-        """``[B]``: how many masks to reveal now to be on schedule; none before the lag is used up."""
+        """Return ``[B]``, the number of masks to reveal now to be on schedule; none before the lag is used up."""
         interpolant = self.grid.interpolant
         t = interpolant.insertion.inverse(alpha)
         before = (t - self.lag / self.grid.steps).clamp(min=0.0)
         masked, masked_before = interpolant.state_probabilities(torch.stack([t, before]))[1]
         since = alpha - interpolant.insertion.value(before)
-        # Of the tokens that were inserted, or are given masks: the share that is masked, on schedule and with the lag.
+        # The share of inserted tokens and given masks that is still masked, on schedule and with the lag.
         started = alpha > 0
         on_schedule = torch.where(started, masked / alpha, 1.0)
         behind = torch.where(started, (masked_before + since) / alpha, 1.0)
@@ -124,7 +124,7 @@ class SpacedSampler:
         return torch.where(masks > tokens * behind + 1e-9, due, 0)
 
     def _chosen(self, canvas: Canvas, prediction: Prediction, due: Tensor, rng: StepRandomness) -> Tensor:
-        """``[M]``: which masks to reveal, up to ``due`` ``[B]`` of each sequence, out of each other's reach."""
+        """Return ``[M]``, which masks to reveal, up to ``due`` ``[B]`` of each sequence, out of each other's reach."""
         masks = canvas.masks
         if not bool((due > 0).any()) or not len(masks):
             return torch.zeros(len(masks), dtype=torch.bool, device=canvas.device)
@@ -142,7 +142,7 @@ class SpacedSampler:
 
 
 def _second_order(canvas: Canvas, prediction: Prediction, alpha: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
-    """What to multiply the insertion rates of this step by ``[B]``, and what to remember of it ``[B, 2]``.
+    """Return the factor of this step's insertion rates ``[B]``, and the rate and width to remember ``[B, 2]``.
 
     The rate a = sum_i g_i / (1 - alpha) is a martingale: a step with frozen rates has the right mean, but too little
     spread, since within it the insertions learn nothing from each other. So steps come in pairs (the theta-trapezoidal
@@ -180,20 +180,20 @@ def _insert(canvas: Canvas, prediction: Prediction, share: Tensor, boost: Tensor
     number = index - torch.searchsorted(rows, rows)  # of the run in its sequence
     tokens = torch.floor(mean + rng.uniform("missing", rows, number)).long()  # [R]
     token = index.repeat_interleave(tokens)  # one row for each missing token
-    place = torch.arange(len(token), device=canvas.device) - (tokens.cumsum(0) - tokens)[token]
-    inserted = rng.uniform("insertion", rows[token], number[token], place) < share[rows[token]]
-    token, place = token[inserted], place[inserted]
+    order = torch.arange(len(token), device=canvas.device) - (tokens.cumsum(0) - tokens)[token]
+    inserted = rng.uniform("insertion", rows[token], number[token], order) < share[rows[token]]
+    token, order = token[inserted], order[inserted]
     # Which gap of the run: each in proportion to what it misses.
     ends = missing.cumsum(0)
     start = ends[torch.searchsorted(run, index)] - missing[torch.searchsorted(run, index)]
-    at = start[token] + mean[token] * rng.uniform("gap", rows[token], number[token], place)
+    at = start[token] + mean[token] * rng.uniform("gap", rows[token], number[token], order)
     where = torch.searchsorted(ends, at, right=True).clamp(max=len(ends) - 1)
     counts = torch.zeros_like(gaps.values, dtype=torch.int64).index_add(0, where, torch.ones_like(where))
     return canvas.insert_masks(canvas.within_limit(counts, rng))
 
 
 def spaced_subset(score: Tensor, position: Tensor, reach: Tensor, most: Tensor) -> Tensor:
-    """The highest scores of each row that are out of reach of each other, at most ``most`` ``[B]`` of them.
+    """Choose the highest scores of each row that are out of reach of each other, at most ``most`` ``[B]`` of them.
 
     Args:
         score: ``[B, n]``, -inf where there is nothing to choose; -inf may not be a score.

@@ -59,7 +59,7 @@ class Recorder:
             )
 
     def events(self, count: int) -> list[list[Event]]:
-        """For each of ``count`` sequences its events in order."""
+        """Return the events of each of ``count`` sequences in order."""
         result: list[list[Event]] = [[] for _ in range(count)]
         for block in self._events:
             for sequence, step, alpha, kind, position, entry, token in zip(*block, strict=True):

@@ -47,8 +47,8 @@ def build(config: RunConfig, task: Task | None = None) -> tuple[Task, FlexMDMMod
     if network.base is not None:
         return task, _from_base(network, task, common)
     if network.architecture == "llada":
-        from flexmdm.backbones.bases import untrained
         from flexmdm.backbones.llada import shape
+        from flexmdm.backbones.retrofit import untrained
 
         body = shape(task.vocab_size + 1, network.hidden, network.layers, network.heads)
         return task, untrained(body, mask_id=task.vocab_size, groups=min(network.groups, network.layers), **common)
@@ -69,7 +69,8 @@ def build(config: RunConfig, task: Task | None = None) -> tuple[Task, FlexMDMMod
 
 
 def _from_base(network: Network, task: Task, common: dict[str, Any]) -> FlexMDMModel:
-    from flexmdm.backbones.bases import retrofit, stored_config
+    from flexmdm.backbones.bases import stored_config
+    from flexmdm.backbones.retrofit import retrofit
 
     base = network.base or ""
     if network.lora_rank == 0 and stored_config(base).get("lora"):

@@ -23,7 +23,7 @@ def seal(folder: Path) -> None:
 
 
 def fault(folder: Path) -> str | None:
-    """What is wrong with a checkpoint; ``None`` if nothing is."""
+    """Return what is wrong with a checkpoint; ``None`` if nothing is."""
     try:
         files = json.loads((folder / SEAL).read_text())
     except FileNotFoundError:
@@ -44,7 +44,7 @@ def fault(folder: Path) -> str | None:
 
 
 def was_finished(folder: Path) -> bool:
-    """Whether a checkpoint was once whole: then it is damaged now, or whole still."""
+    """Return whether a checkpoint was once complete; it may be damaged now."""
     return (folder / SEAL).exists()
 
 
@@ -57,18 +57,18 @@ def _fingerprint(file: Path) -> list[int]:
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """The checkpoints of a run, the latest first, whole or not."""
+    """Return the checkpoints of a run, the latest first, whole or not."""
     found = [f for f in run.glob(f"{_PREFIX}*") if f.is_dir() and f.name.removeprefix(_PREFIX).isdigit()]
     return sorted(found, key=step_of, reverse=True)
 
 
 def step_of(folder: Path) -> int:
-    """How many steps were done when a checkpoint was saved."""
+    """Return the number of steps done when a checkpoint was saved."""
     return int(folder.name.removeprefix(_PREFIX))
 
 
 def latest(run: Path, say: Callable[[str], None] = lambda _: None) -> Path | None:
-    """The latest checkpoint that is whole; ``say`` hears of those that are not."""
+    """Return the latest checkpoint that is whole; ``say`` is called about those that are not."""
     for folder in checkpoints(run):
         problem = fault(folder)
         if problem is None:

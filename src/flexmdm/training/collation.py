@@ -23,11 +23,11 @@ class Examples(Protocol):
     """Clean sequences with their templates: a task's training data."""
 
     def __len__(self) -> int:
-        """How many sequences there are; one epoch."""
+        """Return the number of sequences, which is one epoch."""
         ...
 
     def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
-        """The sequences ``index`` ``[B]``; what is random in their templates belongs to the ``numbers`` ``[B]``."""
+        """Return the sequences ``index`` ``[B]``; the randomness of their templates belongs to ``numbers`` ``[B]``."""
         ...
 
 
@@ -63,7 +63,7 @@ class Batch:
 
     @property
     def num_tokens(self) -> int:
-        """Entries of the states: what the network works on."""
+        """Return the number of entries of the states, which the network works on."""
         return self.sample.canvas.tokens.values.shape[0]
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
@@ -71,7 +71,7 @@ class Batch:
         return Batch(self.sample.to(device), alignment, self.weight.to(float64_device(device)))
 
     def inputs(self, mask_id: int) -> dict[str, Tensor]:
-        """What the network sees."""
+        """Return the inputs of the network."""
         canvas = self.sample.canvas
         return {
             "tokens": canvas.tokens.values.masked_fill(canvas.is_mask, mask_id),
@@ -82,7 +82,7 @@ class Batch:
         }
 
     def loss(self, logits: Tensor, insertions: Tensor, interpolant: FlexMDMInterpolant) -> Loss:
-        """The loss of each sequence ``[B]``, weighted so that its mean estimates the integral over time."""
+        """Return the loss of each sequence ``[B]``, weighted so that its mean estimates the integral over time."""
         canvas = self.sample.canvas
         prediction = Prediction(logits.float().log_softmax(1), canvas.open_gaps.with_values(insertions))
         loss = flexmdm_loss(prediction, self.sample, interpolant, self.alignment)
@@ -119,7 +119,7 @@ class Collator:
         return Batch(sample, alignment, weight)
 
     def order(self, numbers: Tensor) -> Tensor:
-        """Which example each sample number ``[B]`` is."""
+        """Return the index of the example of each sample number ``[B]``."""
         size = len(self.examples)
         index = torch.empty_like(numbers)
         for epoch in (numbers // size).unique().tolist():

@@ -43,7 +43,7 @@ class EMA:
 
     @contextmanager
     def applied(self) -> Generator[None]:
-        """Within it the model has the averaged weights."""
+        """Give the model the averaged weights within this context."""
         kept = {name: p.detach().clone() for name, p in self.live.items()}
         self.apply()
         try:
@@ -66,7 +66,7 @@ class EMA:
         self.average = {name: shard_like(value, self.live[name]) for name, value in self.average.items()}
 
     def whole(self, keep: bool = True) -> dict[str, Tensor]:
-        """The average of all processes' shares, for those that ``keep`` it; each must ask for it."""
+        """Return the average of all processes' shares, for those that ``keep`` it; every process must call this."""
         return gathered(self.average, keep)
 
     def save(self, folder: Path, average: dict[str, Tensor] | None = None) -> None:

@@ -56,7 +56,7 @@ _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # the quintic that lifts small singu
 
 
 def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:
-    """``[b, m, n]``: matrices with the singular vectors of the given ones and singular values near 1.
+    """Return matrices ``[b, m, n]`` with the singular vectors of the given ones and singular values near 1.
 
     >>> torch.linalg.svdvals(orthogonal(torch.diag(torch.tensor([1.0, 0.5, 0.1]))[None])).round(decimals=1)
     tensor([[1.1000, 0.7000, 0.7000]])
@@ -99,7 +99,7 @@ class Together(torch.optim.Optimizer):
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """The optimizer of a recipe; biases do not decay, and factors of adapters are no matrices for Muon."""
+    """Return the optimizer of a recipe; biases do not decay, and factors of adapters are no matrices for Muon."""
     stacks, matrices, rest = [], [], []
     for name, p in model.named_parameters():
         if p.requires_grad:

@@ -124,7 +124,7 @@ class Interruption(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
     def release(self) -> None:
-        """What happens on a signal is what happened before training."""
+        """Restore the handlers of signals that were there before training."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -147,7 +147,7 @@ class TimeLimit(TrainerCallback):
 
 
 def read_log(file: Path) -> list[dict[str, float]]:
-    """The lines of a log; a last line that was cut off is left out."""
+    """Return the lines of a log without a last line that was cut off."""
     if not file.is_file():
         return []
     lines = []
@@ -160,7 +160,7 @@ def read_log(file: Path) -> list[dict[str, float]]:
 
 
 def training_of(folder: Path) -> dict[str, float] | None:
-    """How long a run has been trained: hours, steps and sequences seen; ``None`` if it has no log."""
+    """Return the hours, steps and sequences that a run has been trained for; ``None`` if it has no log."""
     log = read_log(folder / LOG_FILE)
     last = log[-1] if log else None
     return last and {"hours": round(last["seconds"] / 3600, 2), "steps": last["step"], "sequences": last["sequences"]}

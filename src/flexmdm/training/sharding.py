@@ -22,7 +22,7 @@ def shard(network: nn.Module) -> None:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether this process holds only shares of the weights."""
+    """Return whether this process holds only shares of the weights."""
     return any(isinstance(p, DTensor) for p in model.parameters())
 
 
@@ -35,14 +35,14 @@ def set_timeout(seconds: float) -> None:
 
 
 def shard_like(value: Tensor, weight: Tensor) -> Tensor:
-    """This process's share of a ``value``, cut as the ``weight`` is."""
+    """Return this process's share of a ``value``, cut as the ``weight`` is."""
     if not isinstance(weight, DTensor):
         return value
     return distribute_tensor(value.to(weight.device), weight.device_mesh, weight.placements)
 
 
 def gathered(named: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
-    """All of each tensor, one after the other, in the memory of those processes that ``keep`` them; all must ask."""
+    """Gather each whole tensor in the memory of the processes that ``keep`` them; every process must call this."""
     kept = {}
     for name, value in named.items():
         all_of_it = whole(value)
@@ -52,24 +52,24 @@ def gathered(named: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
 
 
 def whole(value: Tensor) -> Tensor:
-    """All of a tensor; every process must ask for it."""
+    """Return the whole tensor; every process must call this."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def here(value: Tensor) -> Tensor:
-    """What this process holds of it."""
+    """Return this process's share of a tensor."""
     return value.to_local() if isinstance(value, DTensor) else value
 
 
 def whole_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The state of an optimizer of sharded weights; every process must ask for it."""
+    """Return the state of an optimizer of sharded weights; every process must call this."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 
     return get_optimizer_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
 
 
 def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Give an optimizer what `whole_optimizer` gave, on any number of processes."""
+    """Load what `whole_optimizer` returned into an optimizer, on any number of processes."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
 
     set_optimizer_state_dict(model, optimizer, state, options=StateDictOptions(full_state_dict=True))

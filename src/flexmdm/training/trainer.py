@@ -108,7 +108,7 @@ class FlexMDMTrainer(Trainer):
     def compute_loss(
         self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """The mean loss of a `Batch`."""
+        """Return the mean loss of a `Batch`."""
         output = model(**inputs.inputs(self._mask_id))
         loss = inputs.loss(output.logits, output.insertions, self._interpolant)
         mean = loss.total.mean()
@@ -127,7 +127,7 @@ class FlexMDMTrainer(Trainer):
         return norm
 
     def _stop(self, reason: str, batch: Batch) -> NoReturn:
-        """Keep the batch for whoever looks into it, and leave."""
+        """Save the batch and raise `Diverged`."""
         step = self.state.global_step + 1  # the one that is being taken
         process = f"-{self.args.process_index}" if self.args.world_size > 1 else ""
         file = self.folder / f"bad-batch-{step}{process}.safetensors"
@@ -146,7 +146,7 @@ class FlexMDMTrainer(Trainer):
 
     @torch.no_grad()
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        """The loss of held-out sequences under the averaged weights, always at the same states."""
+        """Measure the loss of held-out sequences under the averaged weights, always at the same states."""
         parts: dict[str, list[Tensor]] = {"unmasking": [], "insertion": []}
         training = self.model.training
         self.model.eval()
@@ -200,10 +200,10 @@ class FlexMDMTrainer(Trainer):
         return SequentialSampler(self.train_dataset)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> None:
-        """The loss is a mean over sequences, whatever their lengths."""
+        """Return nothing: the loss is a mean over sequences, whatever their lengths."""
 
     def _track_num_input_tokens(self, inputs: Any) -> None:
-        """`_count` does."""
+        """Do nothing: `_count` counts tokens."""
 
     def _prepare_inputs(self, inputs: Any) -> Any:
         return inputs.to(self.args.device)
@@ -219,7 +219,7 @@ class FlexMDMTrainer(Trainer):
             self._save(output_dir, weights)
 
     def whole_weights(self) -> dict[str, Tensor] | None:
-        """The weights of all processes' shares, for the one that saves (each must ask); ``None`` if all have all."""
+        """Gather the weights for the process that saves (every process must call this); ``None`` if not sharded."""
         if not self._sharded:
             return None
         kept = self.model.kept_weights
@@ -227,7 +227,7 @@ class FlexMDMTrainer(Trainer):
         return gathered(named, keep=self.args.should_save)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """A checkpoint counts once it is sealed, and only then older ones go."""
+        """Save a checkpoint and seal it, and only then delete older ones."""
         if not all(bool(here(weight).isfinite().all()) for weight in self.ema.live.values()):
             self._stop("a weight is not finite", self._last)
         folder = self.folder / f"checkpoint-{self.state.global_step}"
@@ -288,7 +288,7 @@ class FlexMDMTrainer(Trainer):
         self.ema.load(Path(resume_from_checkpoint))
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        """What a checkpoint may lack are the frozen weights, which are their base's."""
+        """Raise if a checkpoint lacks weights other than the frozen ones, which are the base's."""
         missing = sorted(set(load_result.missing_keys) & self.model.kept_weights)
         if missing:
             raise ValueError(f"the checkpoint was written for another network: it has no {', '.join(missing[:3])}")
@@ -316,7 +316,7 @@ class _Average(TrainerCallback):
 
 
 def runs_on_cpu(device: str | None) -> bool:
-    """Whether a device by its name, or what there is, is the CPU; raises if there is no such device."""
+    """Return whether a device by its name, or the default one, is the CPU; raise if there is no such device."""
     if device not in (None, "cpu", "cuda", "mps"):
         raise ValueError(f"the device is cpu, cuda or mps, got {device!r}")
     if device in ("cuda", "mps") and not getattr(torch, device).is_available():

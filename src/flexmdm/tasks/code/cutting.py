@@ -2,7 +2,7 @@
 
 What is learned is p(function) P(cut | function), and whatever P depends on beyond prefix and suffix tilts the middles
 that are found. So the size of a middle (in lines, or in tokens) is drawn from a law q without looking at the function,
-and its place evenly among all places where a middle of that size fits: these are as many as prefix and suffix have
+and its position evenly among all those where a middle of that size fits: these are as many as prefix and suffix have
 lines (or tokens), and one more. What is learned of the middle is then p(middle | prefix, suffix) q(size): the ordinary
 conditional law with a known preference for some sizes, which is even for 2 to 8 lines and falls as 1/n for spans of n
 tokens. A function that is too small for the size that was drawn loses a single line instead, which makes single lines a
@@ -78,13 +78,13 @@ class Cut:
 
     @property
     def sizes(self) -> Tensor:
-        """``[B]``: tokens of each middle."""
+        """Return ``[B]``, the number of tokens of each middle."""
         return self.end - self.begin
 
     def parts(self) -> list[tuple[list[int], list[int], list[int]]]:
-        """Prefix, middle and suffix of each function."""
-        places = zip(self.functions.tolist(), self.begin.tolist(), self.end.tolist(), strict=True)
-        return [(tokens[:begin], tokens[begin:end], tokens[end:]) for tokens, begin, end in places]
+        """Return prefix, middle and suffix of each function."""
+        cuts = zip(self.functions.tolist(), self.begin.tolist(), self.end.tolist(), strict=True)
+        return [(tokens[:begin], tokens[begin:end], tokens[end:]) for tokens, begin, end in cuts]
 
 
 class Cutter:
@@ -103,7 +103,7 @@ class Cutter:
         self.halves = Halves.of(tokenizer)
 
     def __call__(self, functions: Ragged, cutting: Cutting, longest: int, seed: int, numbers: Tensor) -> Cut:
-        """A cut of each function.
+        """Draw a cut of each function.
 
         Args:
             functions: not empty, and no token reaches across the end of a line.
@@ -113,18 +113,18 @@ class Cutter:
         """
         shares = torch.tensor(cutting.weights, dtype=torch.float64).cumsum(0)
         kind = torch.searchsorted(shares / shares[-1], uniform(seed, _KIND, numbers), right=True).clamp(max=_SPAN)
-        size, place = uniform(seed, _SIZE, numbers), uniform(seed, _PLACE, numbers)  # [B], in (0, 1)
+        size, position = uniform(seed, _SIZE, numbers), uniform(seed, _PLACE, numbers)  # [B], in (0, 1)
         lines = _Lines(functions, self.newline, self.blank)
         several = 2 + (size * (cutting.most_lines - 1)).long()
         tokens = ((size * np.log(cutting.most_tokens + 1)).exp().long()).clamp(1, cutting.most_tokens)
         too_small = (kind == _LINES) & (several > lines.number) | (kind == _SPAN) & (tokens > functions.lengths)
         kind = torch.where(too_small, _LINE, kind)
-        one = lines.shown(place)
-        first = (place * (lines.number - several + 1).clamp(min=1)).long()
+        one = lines.shown(position)
+        first = (position * (lines.number - several + 1).clamp(min=1)).long()
         begin, end = lines.begin(one), lines.begin(one + 1)
         begin = torch.where(kind == _LINES, lines.begin(first), begin)
         end = torch.where(kind == _LINES, lines.begin(first + several), end)
-        span = (place * (functions.lengths - tokens + 1).clamp(min=1)).long()
+        span = (position * (functions.lengths - tokens + 1).clamp(min=1)).long()
         span, span_end = self._whole_characters(functions, span, (span + tokens).minimum(functions.lengths))
         cut = Cut(functions, torch.where(kind == _SPAN, span, begin), torch.where(kind == _SPAN, span_end, end))
         inside = (kind == _SPAN)[:, None] & (uniform(seed, _INSIDE, numbers[:, None], torch.arange(2)) < cutting.inside)
@@ -132,12 +132,12 @@ class Cutter:
         return self.halves.cut_inside(cut, torch.where(inside, kept, 0), longest)
 
     def _whole_characters(self, functions: Ragged, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-        """Moved outwards to where a character begins: bytes of one character stay together."""
-        places = torch.arange(len(functions.values))
+        """Move both ends outwards to where a character begins, so that bytes of one character stay together."""
+        index = torch.arange(len(functions.values))
         starts = self.starts_character[functions.values] | (functions.columns == 0)
-        at_or_before = torch.where(starts, places, 0).cummax(0).values
-        at_or_after = torch.where(starts, places, len(places)).flip(0).cummin(0).values.flip(0)
-        at_or_after = torch.cat([at_or_after, torch.tensor([len(places)])])
+        at_or_before = torch.where(starts, index, 0).cummax(0).values
+        at_or_after = torch.where(starts, index, len(index)).flip(0).cummin(0).values.flip(0)
+        at_or_after = torch.cat([at_or_after, torch.tensor([len(index)])])
         offset, stop = functions.offsets[:-1], functions.offsets[1:]
         return at_or_before[offset + begin] - offset, at_or_after[offset + end].minimum(stop) - offset
 
@@ -159,13 +159,13 @@ class _Lines:
         self.inked_first = self.inked.cumsum(0) - self.inked
 
     def begin(self, line: Tensor) -> Tensor:
-        """``[B]``: where the given line of each function begins; behind the last, where it ends."""
-        place = (self.first + line).clamp(max=len(self.starts) - 1)
-        return torch.where(line < self.number, self.starts[place], self.functions.lengths)
+        """Return ``[B]``, the position at which the given line of each function begins, or ends behind the last."""
+        index = (self.first + line).clamp(max=len(self.starts) - 1)
+        return torch.where(line < self.number, self.starts[index], self.functions.lengths)
 
-    def shown(self, place: Tensor) -> Tensor:
-        """``[B]``: one of the lines that are not blank, evenly by ``place`` in (0, 1)."""
-        return self.inked_lines[self.inked_first + (place * self.inked).long()] - self.first
+    def shown(self, u: Tensor) -> Tensor:
+        """Return ``[B]``, one of the lines that are not blank, evenly by ``u`` in (0, 1)."""
+        return self.inked_lines[self.inked_first + (u * self.inked).long()] - self.first
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,9 +211,9 @@ class Halves:
             longest: the most tokens of a function.
         """
         functions, size = cut.functions, cut.functions.lengths
-        places = torch.stack([cut.begin, cut.end], 1)  # [B, 2]
-        there = (kept > 0) & (places < size[:, None])
-        flat = (functions.offsets[:-1, None] + places).clamp(max=len(functions.values) - 1)
+        ends = torch.stack([cut.begin, cut.end], 1)  # [B, 2]
+        there = (kept > 0) & (ends < size[:, None])
+        flat = (functions.offsets[:-1, None] + ends).clamp(max=len(functions.values) - 1)
         token = functions.values[flat]
         there &= kept < self.characters[token]
         offset = torch.stack([kept[:, 0], self.characters[token[:, 1]] - kept[:, 1]], 1)

@@ -44,7 +44,7 @@ class CodePreparation(Preparation):
 
 
 def encode_lines(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[np.ndarray]]:
-    """For each text the tokens of its lines."""
+    """Return the tokens of the lines of each text."""
     lines = [lines_of(text) for text in texts]
     encoded = iter(tokenizer.encode_arrays([line for some in lines for line in some]))
     return [list(islice(encoded, len(some))) for some in lines]

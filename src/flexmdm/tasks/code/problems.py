@@ -24,7 +24,7 @@ _ENDINGS = (".jsonl.gz", ".jsonl")
 
 @dataclass(frozen=True)
 class Problem:
-    """A function with a gap: ``prompt + canonical_solution + suffix`` is right, and ``test`` knows it.
+    """A function with a gap: ``prompt + canonical_solution + suffix`` is right, and passes ``test``.
 
     >>> problem = Problem("test/0", "def one():\\n", "1", "    return ", "def check(f):\\n    assert f() == 1", "one")
     >>> print(problem.program("    return 2 - ").source.rstrip())
@@ -40,7 +40,7 @@ class Problem:
     entry_point: str
 
     def program(self, completion: str) -> Program:
-        """The function with the gap filled, ready to be run against the tests.
+        """Return the function with the gap filled, ready to be run against the tests.
 
         The official harness runs one text: function, line feed, test. Ours are apart, so the blank lines that follow
         the function there follow it here. Some tests use helper functions of the prompt: these come from the
@@ -63,27 +63,27 @@ class Sample:
     completion: str
 
 
-def read_problems(place: Path, split: str = "single-line") -> dict[str, Problem]:
-    """Problems by their task id.
+def read_problems(path: Path, split: str = "single-line") -> dict[str, Problem]:
+    """Read problems by their task id.
 
     Args:
-        place: the folder of the official files, or one file.
+        path: the folder of the official files, or one file.
         split: which of the `SPLITS` to take from a folder.
     """
     fields = list(Problem.__dataclass_fields__)
     problems: dict[str, Problem] = {}
-    for where, record in read_jsonl(file_of(Path(place), split), fields):
+    for where, record in read_jsonl(file_of(Path(path), split), fields):
         problem = Problem(**{field: record[field] for field in fields})
         if problem.task_id in problems:
             raise ValueError(f"{where}: the task {problem.task_id!r} stands twice in the file")
         problems[problem.task_id] = problem
     if not problems:
-        raise ValueError(f"there are no problems in {file_of(Path(place), split)}")
+        raise ValueError(f"there are no problems in {file_of(Path(path), split)}")
     return problems
 
 
 def read_samples(file: Path, problems: dict[str, Problem]) -> list[Sample]:
-    """Samples in the official format, one JSON object with ``task_id`` and ``completion`` on each line.
+    """Read samples in the official format, one JSON object with ``task_id`` and ``completion`` on each line.
 
     Every problem must have at least one, as a score over some of them is not the benchmark's.
     """
@@ -106,15 +106,15 @@ def read_samples(file: Path, problems: dict[str, Problem]) -> list[Sample]:
     return samples
 
 
-def file_of(place: Path, split: str = "single-line") -> Path:
-    """Where the problems of a split are, see `read_problems`."""
+def file_of(path: Path, split: str = "single-line") -> Path:
+    """Return the file of the problems of a split, see `read_problems`."""
     if split not in SPLITS:
         raise ValueError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
-    if not place.is_dir():
-        return place
+    if not path.is_dir():
+        return path
     for ending in _ENDINGS:
-        if (place / (SPLITS[split] + ending)).is_file():
-            return place / (SPLITS[split] + ending)
+        if (path / (SPLITS[split] + ending)).is_file():
+            return path / (SPLITS[split] + ending)
     raise FileNotFoundError(
-        f"{place} has no {SPLITS[split]}{_ENDINGS[0]}; it is in github.com/openai/human-eval-infilling, folder data"
+        f"{path} has no {SPLITS[split]}{_ENDINGS[0]}; it is in github.com/openai/human-eval-infilling, folder data"
     )

@@ -63,7 +63,7 @@ class CodeScore:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How many passed, failed and timed out."""
+        """Return the numbers of samples that passed, failed and timed out."""
         found = Counter(item.result.partition(":")[0] for item in self.items)
         return {name: found[name] for name in ("passed", "failed", "timed out")}
 
@@ -109,8 +109,8 @@ def score(
     todo = [number for number in range(len(waiting)) if number not in items]
     try:
         with open(results or os.devnull, "a", encoding="utf-8") as log:
-            for place, verdict in run_all([programs[number] for number in todo], limits, workers or _cores()):
-                number = todo[place]
+            for index, verdict in run_all([programs[number] for number in todo], limits, workers or _cores()):
+                number = todo[index]
                 item = items[number] = Item(*waiting[number], verdict.result, digests[number])
                 log.write(_line(item))
                 log.flush()
@@ -126,7 +126,7 @@ def score(
 
 
 def pass_at_k(num: int, right: int, k: int) -> float:
-    """The chance that at least one of k samples is right, estimated without bias from ``num`` of which ``right`` are.
+    """Estimate without bias the chance that one of k samples is right, from ``num`` of which ``right`` are.
 
     1 - C(num - right, k) / C(num, k), from Chen et al. (2021).
 
@@ -139,7 +139,7 @@ def pass_at_k(num: int, right: int, k: int) -> float:
 
 
 def function_of(task_id: str) -> str:
-    """The function that a task is cut from; one with a name of another form is its own.
+    """Return the function that a task is cut from; a task with a name of another form is its own.
 
     >>> function_of("MultiLineInfilling/HumanEval/81/L3_L5"), function_of("test/0")
     ('HumanEval/81', 'test/0')
@@ -149,12 +149,12 @@ def function_of(task_id: str) -> str:
 
 
 def _cores() -> int:
-    """Those that this process may use, which may be fewer than there are; not every system tells."""
+    """Return the number of cores that this process may use, or of all where the system does not say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _numbered(problems: Mapping[str, Problem], samples: Sequence[Sample]) -> list[tuple[str, int, str]]:
-    """Task, number within the task and filling of each sample."""
+    """Return task, number within the task and filling of each sample."""
     seen: Counter[str] = Counter()
     numbered = []
     for sample in samples:
@@ -177,8 +177,8 @@ def _estimates(items: Sequence[Item]) -> dict[int, Interval]:
 
 
 def _estimate(counts: Sequence[tuple[int, int]], functions: Sequence[str], k: int) -> Interval:
-    """Over tasks with so many samples, so many of them right."""
-    if len(counts) == 1:  # of how tasks differ, one tells nothing; of samples of this one, k = 1 does
+    """Return pass@k over tasks, given the numbers of samples and of right ones of each."""
+    if len(counts) == 1:  # one task does not show how tasks differ; for k = 1 its samples give an interval
         num, right = counts[0]
         return Interval(pass_at_k(num, right, k), *(wilson(right, num) if k == 1 else (0.0, 1.0)))
     return share(np.array([pass_at_k(num, right, k) for num, right in counts]), functions)
@@ -192,17 +192,17 @@ def _digest(program: Program) -> str:
 
 
 def _finished(results: Path, waiting: Sequence[tuple[str, int, str]], digests: Sequence[str]) -> dict[int, Item]:
-    """What an earlier run left of these programs, by the number of the sample. A last line that was cut off goes."""
+    """Read the results of an interrupted scoring of these programs, and remove a last line that was cut off."""
     results.parent.mkdir(parents=True, exist_ok=True)
     if not results.exists():
         return {}
     whole, _, cut = results.read_bytes().rpartition(b"\n")
     if cut:
         results.write_bytes(whole + b"\n" if whole else b"")
-    places = {(task_id, completion_id): number for number, (task_id, completion_id, _) in enumerate(waiting)}
+    numbers = {(task_id, completion_id): number for number, (task_id, completion_id, _) in enumerate(waiting)}
     items = {}
     for where, record in read_jsonl(results, ["task_id", "completion", "result"]):
-        number = places.get((record["task_id"], record.get("completion_id", 0)))
+        number = numbers.get((record["task_id"], record.get("completion_id", 0)))
         if number is None or waiting[number][2] != record["completion"]:
             raise ValueError(f"{where}: this is the result of another sample; delete the file or name another")
         if record.get("program") == digests[number] and record["result"] != BROKE:

@@ -45,7 +45,7 @@ class Specials:
         return self.size + 3
 
     def in_place(self, prefix: Sequence[int], suffix: Sequence[int]) -> tuple[list[int], list[int]]:
-        """What FlexMDM sees to the left and to the right of the gap.
+        """Return the tokens left and right of the gap, for FlexMDM.
 
         >>> Specials(100).in_place([1, 2], [3])
         ([1, 2, 100], [100, 3])
@@ -53,7 +53,7 @@ class Specials:
         return [*prefix, self.sep], [self.sep, *suffix]
 
     def ahead(self, prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
-        """What MDM sees in front of the masks.
+        """Return the tokens in front of the masks, for MDM.
 
         >>> Specials(100).ahead([1, 2], [3])
         [101, 1, 2, 102, 3, 100]
@@ -62,7 +62,7 @@ class Specials:
 
 
 def in_place(cut: Cut, specials: Specials) -> tuple[Ragged, Template]:
-    """FlexMDM: all fixed but the middle, all gaps closed but the one between the separators (also for no middle).
+    """Return the example of FlexMDM: all fixed but the middle, only the gap between the separators open.
 
     >>> cut = Cut(Ragged.from_lists([[1, 2, 7, 3]]), torch.tensor([2]), torch.tensor([3]))
     >>> x1, template = in_place(cut, Specials(100))
@@ -71,8 +71,8 @@ def in_place(cut: Cut, specials: Specials) -> tuple[Ragged, Template]:
     """
     functions, columns = cut.functions, cut.functions.columns
     begin, end = cut.begin[functions.rows], cut.end[functions.rows]
-    places = columns + (columns >= begin).long() + (columns >= end).long()
-    x1 = _spread(functions, places, torch.stack([cut.begin, cut.end + 1], 1), torch.tensor([specials.sep] * 2))
+    moved = columns + (columns >= begin).long() + (columns >= end).long()
+    x1 = _spread(functions, moved, torch.stack([cut.begin, cut.end + 1], 1), torch.tensor([specials.sep] * 2))
     fixed = (x1.columns <= cut.begin[x1.rows]) | (x1.columns > cut.end[x1.rows])
     given = x1.count(fixed)
     gaps = Ragged(torch.zeros(int((given + 1).sum()), dtype=torch.bool), given + 1)
@@ -81,7 +81,7 @@ def in_place(cut: Cut, specials: Specials) -> tuple[Ragged, Template]:
 
 
 def behind(cut: Cut, specials: Specials) -> tuple[Ragged, Ragged]:
-    """MDM: the middle behind everything else, and the roles; PAD is still to come.
+    """Return the example of MDM without PAD: the middle behind everything else, and the roles.
 
     >>> cut = Cut(Ragged.from_lists([[1, 2, 7, 3]]), torch.tensor([2]), torch.tensor([3]))
     >>> x1, roles = behind(cut, Specials(100))
@@ -92,19 +92,19 @@ def behind(cut: Cut, specials: Specials) -> tuple[Ragged, Ragged]:
     begin, size = cut.begin[functions.rows], cut.sizes[functions.rows]
     rest = functions.lengths - cut.sizes  # [B], tokens of prefix and suffix
     in_suffix = columns >= begin + size
-    places = torch.where(in_suffix, columns - size + 2, columns + 1)
-    places = torch.where((columns >= begin) & ~in_suffix, columns - begin + rest[functions.rows] + 3, places)
+    moved = torch.where(in_suffix, columns - size + 2, columns + 1)
+    moved = torch.where((columns >= begin) & ~in_suffix, columns - begin + rest[functions.rows] + 3, moved)
     extra = torch.stack([torch.zeros_like(rest), cut.begin + 1, rest + 2], 1)
-    x1 = _spread(functions, places, extra, torch.tensor([specials.pre, specials.suf, specials.sep]))
+    x1 = _spread(functions, moved, extra, torch.tensor([specials.pre, specials.suf, specials.sep]))
     middle = x1.columns > (rest + 2)[x1.rows]
     return x1, x1.with_values(torch.where(middle, int(Role.PRESENT), int(Role.FIXED)))
 
 
-def _spread(functions: Ragged, places: Tensor, extra: Tensor, tokens: Tensor) -> Ragged:
-    """The tokens at new ``places`` ``[N]``, and special ``tokens`` ``[k]`` at the places ``extra`` ``[B, k]``."""
+def _spread(functions: Ragged, columns: Tensor, extra: Tensor, tokens: Tensor) -> Ragged:
+    """Put the tokens at new ``columns`` ``[N]``, and special ``tokens`` ``[k]`` at the columns ``extra`` ``[B, k]``."""
     lengths = functions.lengths + extra.shape[1]
     offsets = lengths.cumsum(0) - lengths
     values = torch.empty(int(lengths.sum()), dtype=torch.int64)
-    values[offsets[functions.rows] + places] = functions.values
+    values[offsets[functions.rows] + columns] = functions.values
     values[offsets[:, None] + extra] = tokens.expand_as(extra)
     return Ragged(values, lengths)

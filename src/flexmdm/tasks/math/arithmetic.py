@@ -28,7 +28,7 @@ SPLITS = ("train", "test")
 _TEST_SHARE = 10  # one in so many
 _LARGEST = 99
 _AMOUNT = 20  # at most, of what is had at first, got or lost
-_PATIENCE = 500  # tries without a new problem
+_MOST_MISSES = 500  # tries without a new problem
 _NAMES = ("Ann", "Ben", "Eva", "Ida", "Leo", "Mia", "Sam", "Tom")
 _THINGS = ("pens", "eggs", "nuts", "cups", "keys", "figs", "caps", "pins")
 
@@ -36,7 +36,7 @@ _THINGS = ("pens", "eggs", "nuts", "cups", "keys", "figs", "caps", "pins")
 def problems(
     num: int, seed: int = 0, split: str = "train", events: tuple[int, int] = (1, 5), largest: int = _LARGEST
 ) -> list[WordProblem]:
-    r"""Different problems.
+    r"""Draw different problems.
 
     Args:
         num: how many.
@@ -66,7 +66,7 @@ def problems(
         what = problem.answer if split == "test" else problem.question
         if split_of(problem) == split and what not in found:
             found[what], misses = problem, 0
-        if misses > _PATIENCE:
+        if misses > _MOST_MISSES:
             raise ValueError(
                 f"there are not {num:,} problems with {low} to {high} events: ask for fewer or longer ones"
             )
@@ -74,23 +74,23 @@ def problems(
 
 
 def split_of(problem: WordProblem) -> str:
-    """``train`` or ``test``, by the solution alone."""
+    """Return ``train`` or ``test``, by the solution alone."""
     return "test" if crc32(problem.answer.encode()) % _TEST_SHARE == 0 else "train"
 
 
 def _problem(rng: random.Random, events: int, largest: int) -> WordProblem:
     name, thing = rng.choice(_NAMES), rng.choice(_THINGS)
     number = rng.randint(1, min(_AMOUNT, largest))
-    told, worked = [f"{name} has {number} {thing}"], []
+    phrases, worked = [f"{name} has {number} {thing}"], []
     for _ in range(events):
         event, lines, number = rng.choice(_possible(rng, number, largest))
-        told.append(event)
+        phrases.append(event)
         worked += lines
-    return WordProblem(", ".join(told) + ".", "\n".join([*worked, f"#### {number}"]))
+    return WordProblem(", ".join(phrases) + ".", "\n".join([*worked, f"#### {number}"]))
 
 
 def _possible(rng: random.Random, number: int, largest: int) -> list[tuple[str, list[str], int]]:
-    """What may happen next: how it is told, the calculations, and the number after it."""
+    """Return the possible next events: a phrase, the calculations, and the number after it."""
     more, fewer = rng.randint(1, _AMOUNT), rng.randint(1, _AMOUNT)
     boxes, each = rng.randint(2, 5), rng.randint(2, 9)
     if number < largest:

@@ -1,4 +1,4 @@
-"""Whether a sequence of tokens is a way through the maze. It knows only the grid, not how mazes or paths are made."""
+"""The check that a sequence of tokens is a way through the maze, from the grid alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Checked:
 
     @property
     def success(self) -> np.ndarray:
-        """``[B]`` bool: valid and in order."""
+        """Return ``[B]`` bool, valid and in order."""
         return self.valid & self.in_order
 
 
@@ -52,7 +52,7 @@ def check(passable: np.ndarray, sequences: Sequence[Sequence[int]], subgoals: Se
 
 
 def fault(passable: np.ndarray, sequence: Sequence[int], subgoals: Sequence[int]) -> str | None:
-    """What is wrong with a sequence, the first thing in words; ``None`` if `check` calls it a success.
+    """Return the first fault of a sequence in words; ``None`` if `check` calls it a success.
 
     >>> passable = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]], dtype=bool)
     >>> fault(passable, [0, 1, 4, 7], [0, 7])
@@ -86,14 +86,14 @@ def fault(passable: np.ndarray, sequence: Sequence[int], subgoals: Sequence[int]
 
 
 def open_cells(passable: np.ndarray, sequence: Sequence[int]) -> np.ndarray:
-    """``[L]`` bool: which tokens are open cells inside the grid."""
+    """Return ``[L]`` bool, true for tokens that are open cells inside the grid."""
     tokens = np.asarray(sequence, dtype=np.int64)
     inside = (tokens >= 0) & (tokens < passable.size)
     return inside & passable.reshape(-1)[np.where(inside, tokens, 0)]
 
 
 def legal_moves(passable: np.ndarray, sequence: Sequence[int]) -> np.ndarray:
-    """``[L - 1]`` bool: which moves lead from an open cell to an open cell above, below, left or right of it."""
+    """Return ``[L - 1]`` bool, true for moves from an open cell to an open cell above, below, left or right of it."""
     is_open = open_cells(passable, sequence)
     rows, columns = np.divmod(np.asarray(sequence, dtype=np.int64), passable.shape[1])
     steps = np.abs(np.diff(rows)) + np.abs(np.diff(columns))

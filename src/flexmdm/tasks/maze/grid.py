@@ -52,7 +52,7 @@ class Maze:
 
     @classmethod
     def division(cls, size: int, seed: int = 2025, extra_doors: float = 0.5) -> Maze:
-        """The paper's maze: recursive division, then a share ``extra_doors`` of the thin walls opened to make loops.
+        """Make the paper's maze: recursive division, then a share ``extra_doors`` of the thin walls opened for loops.
 
         Size 41 with the other arguments as they are is the maze of the paper's appendix.
         """
@@ -76,7 +76,7 @@ class Maze:
         return self.passable.shape[0]
 
     def token(self, row: int, column: int) -> int:
-        """The token of an open cell."""
+        """Return the token of an open cell."""
         inside = 0 <= row < self.size and 0 <= column < self.size
         if not inside or not self.passable[row, column]:
             cells = np.argwhere(self.passable)
@@ -88,7 +88,7 @@ class Maze:
         return row * self.size + column
 
     def cell(self, token: int) -> tuple[int, int]:
-        """The (row, column) of a token."""
+        """Return the (row, column) of a token."""
         if not 0 <= token < self.size**2:
             raise ValueError(f"token {token} is no cell: a {self.size} x {self.size} maze has 0 to {self.size**2 - 1}")
         row, column = divmod(int(token), self.size)
@@ -96,12 +96,12 @@ class Maze:
 
     @cached_property
     def tokens(self) -> np.ndarray:
-        """``[n_open]``: the tokens of the open cells, ascending."""
+        """Return ``[n_open]``, the tokens of the open cells, ascending."""
         return np.flatnonzero(self.passable)
 
     @cached_property
     def open_index(self) -> np.ndarray:
-        """``[size²]``: where each token is in ``tokens``; -1 for a wall."""
+        """Return ``[size²]``, the index of each token in ``tokens``; -1 for a wall."""
         index = np.full(self.size**2, -1)
         index[self.tokens] = np.arange(len(self.tokens))
         return index
@@ -110,7 +110,7 @@ class Maze:
 
     @cached_property
     def neighbours(self) -> np.ndarray:
-        """``[size², 4]``: the open cells above, below, left and right of each open cell; -1 where there is none."""
+        """Return ``[size², 4]``, the open cells above, below, left and right of each open cell; -1 for none."""
         tokens = np.where(self.passable, np.arange(self.size**2).reshape(self.passable.shape), -1)
         around = np.pad(tokens, 1, constant_values=-1)
         sides = np.stack([around[:-2, 1:-1], around[2:, 1:-1], around[1:-1, :-2], around[1:-1, 2:]], axis=-1)
@@ -118,13 +118,13 @@ class Maze:
 
     @cached_property
     def links(self) -> np.ndarray:
-        """``[n_open, 4]``: ``neighbours`` of the open cells only, as indices into ``tokens``; -1 for none."""
+        """Return ``[n_open, 4]``, ``neighbours`` of the open cells only, as indices into ``tokens``; -1 for none."""
         around = self.neighbours[self.tokens]
         return np.where(around >= 0, self.open_index[around], -1)
 
     @cached_property
     def distances(self) -> np.ndarray:
-        """``[n_open, n_open]`` int16: steps of the shortest path between any two open cells; -1 for no path."""
+        """Return ``[n_open, n_open]`` int16, steps of the shortest path between any two open cells; -1 for no path."""
         count = len(self.tokens)
         distances = np.full((count, count), -1, dtype=np.int16)
         frontier = np.zeros((count + 1, count), dtype=bool)  # [cell, source]; the last row stands for "no neighbour"
@@ -142,14 +142,14 @@ class Maze:
     # Keeping ----------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """What `from_dict` needs to build the maze again; fit for JSON."""
+        """Return what `from_dict` needs to build the maze again, fit for JSON."""
         if self.seed is None:
             raise ValueError("only a maze made by Maze.division can be written down: this one was made by hand")
         return {"size": self.size, "seed": self.seed, "extra_doors": self.extra_doors}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Maze:
-        """The maze that `to_dict` wrote down."""
+        """Return the maze that `to_dict` wrote down."""
         return cls.division(values["size"], values["seed"], values["extra_doors"])
 
     def __eq__(self, other: object) -> bool:
@@ -173,7 +173,7 @@ def _divide(room: np.ndarray, rng: Random) -> None:
 
 
 def _possible_doors(passable: np.ndarray) -> list[tuple[int, int]]:
-    """The wall cells, row by row, with open cells on two opposite sides."""
+    """Return the wall cells, row by row, with open cells on two opposite sides."""
     above, below = passable[:-2, 1:-1], passable[2:, 1:-1]
     left, right = passable[1:-1, :-2], passable[1:-1, 2:]
     thin = ~passable[1:-1, 1:-1] & ((above & below) | (left & right))

@@ -45,7 +45,7 @@ class PathData:
     shortest: Tensor
 
     def split(self, held_out: float = 0.05, seed: int = 0) -> tuple[PathData, PathData]:
-        """Training and held-out paths: all paths of a pair are on the same side."""
+        """Split into training and held-out paths; all paths of a pair are on the same side."""
         count = len(self.shortest)
         if not 0 < held_out < 1 or count < 2:
             raise ValueError(
@@ -57,7 +57,7 @@ class PathData:
         return self._of_pairs(~held), self._of_pairs(held)
 
     def _of_pairs(self, kept: Tensor) -> PathData:
-        """The paths of the pairs where ``kept`` ``[num_pairs]`` is true; the pairs are numbered anew."""
+        """Return the paths of the pairs where ``kept`` ``[num_pairs]`` is true; the pairs are numbered anew."""
         number = kept.long().cumsum(0) - 1
         mine = kept[self.pair]
         return PathData(self.paths[mine], number[self.pair[mine]], self.shortest[kept])
@@ -65,7 +65,7 @@ class PathData:
 
 @lru_cache(maxsize=4)
 def make_paths(maze: Maze, pairs: int = 15000, per_pair: int = 10, seed: int = 0) -> PathData:
-    """A shortest path and detours, up to ``per_pair`` distinct paths, for each of ``pairs`` random start-goal pairs.
+    """Make a shortest path and detours, up to ``per_pair`` distinct paths, for ``pairs`` random start-goal pairs.
 
     The pairs are distinct and ordered; a maze with fewer than ``pairs`` gives all it has. A detour is a shortest path
     to a random cell and from there a shortest path to the goal, without any cell twice, and at most a quarter
@@ -103,7 +103,7 @@ def make_paths(maze: Maze, pairs: int = 15000, per_pair: int = 10, seed: int = 0
 
 
 def _waypoints(maze: Maze, ends: np.ndarray, longest: np.ndarray) -> Ragged:
-    """For each pair of ``ends`` ``[P, 2]``, the cells through which one gets in at most ``longest`` ``[P]`` steps."""
+    """Return the cells on ways of at most ``longest`` ``[P]`` steps between each pair of ``ends`` ``[P, 2]``."""
     rows = np.arange(len(ends))
     through = maze.distances[ends[:, 0]] + maze.distances[ends[:, 1]]  # [P, n_open]
     near = (maze.distances[ends[:, 0]] >= 0) & (through <= longest[:, None])
@@ -112,7 +112,7 @@ def _waypoints(maze: Maze, ends: np.ndarray, longest: np.ndarray) -> Ragged:
 
 
 def _walk(maze: Maze, stops: np.ndarray, rng: np.random.Generator) -> Ragged:
-    """From stop to stop (``[P, S]`` indices of open cells), each time on a random shortest path; all at once."""
+    """Walk from stop to stop (``[P, S]`` indices of open cells), each time on a random shortest path; all at once."""
     closer = _ways_closer(maze)
     arrivals = maze.distances[stops[:, :-1], stops[:, 1:]].cumsum(1, dtype=np.int64)  # [P, S - 1]
     lengths = arrivals[:, -1] + 1
@@ -132,13 +132,13 @@ def _walk(maze: Maze, stops: np.ndarray, rng: np.random.Generator) -> Ragged:
 
 
 def _ways_closer(maze: Maze) -> np.ndarray:
-    """``[n_open, n_open]`` uint8: bit k is set if side k of a cell (second index) is nearer to the goal (first)."""
+    """Return ``[n_open, n_open]`` uint8 with bit k set if side k of a cell (second index) is nearer to the goal."""
     nearer = (maze.links >= 0) & (maze.distances[:, maze.links] == maze.distances[:, :, None] - 1)  # [n, n, 4]
     return np.packbits(nearer, axis=2, bitorder="little")[:, :, 0]
 
 
 def _meets_itself(maze: Maze, walks: Ragged, stops: np.ndarray) -> Tensor:
-    """``[P]``: which walks from the first of ``stops`` ``[P, 3]`` over the second to the third have a cell twice.
+    """Return ``[P]``, which walks from the first of ``stops`` ``[P, 3]`` by the second to the third have a cell twice.
 
     The way to the second stop is a shortest path: the only cell on it at distance d from the start is its d-th. So a
     later cell is on it if and only if it is the one at its own distance.
@@ -152,12 +152,12 @@ def _meets_itself(maze: Maze, walks: Ragged, stops: np.ndarray) -> Tensor:
 
 
 def _hashes(walks: Ragged) -> Tensor:
-    """``[P]``: numbers that are equal for equal walks and, but for a chance of 2^-64, different for others."""
+    """Return ``[P]``, numbers that are equal for equal walks and, but for a chance of 2^-64, different for others."""
     return walks.sum(hash_rows(torch.stack([walks.values, walks.columns], dim=1)))
 
 
 def _first_distinct(hashes: Tensor, pair: Tensor, per_pair: int) -> Tensor:
-    """Which walks are the first ``per_pair`` different ones of their pair; those of a pair one after the other."""
+    """Return the indices of the first ``per_pair`` different walks of each pair, one pair after the other."""
     first = np.sort(np.unique(hashes.numpy(), return_index=True)[1])
     order = torch.from_numpy(first[np.argsort(pair.numpy()[first], kind="stable")])
     rank = torch.arange(len(order)) - torch.searchsorted(pair[order], pair[order])
@@ -165,7 +165,7 @@ def _first_distinct(hashes: Tensor, pair: Tensor, per_pair: int) -> Tensor:
 
 
 def choose_subgoals(paths: Ragged, counts: Tensor, seed: int, numbers: Tensor) -> Tensor:
-    """Which entries ``[N]`` of the paths are subgoals: both ends and, uniformly at random, ``counts - 2`` others.
+    """Draw the entries ``[N]`` of the paths that are subgoals: both ends and ``counts - 2`` others.
 
     Args:
         paths: B paths.
@@ -184,14 +184,14 @@ def choose_subgoals(paths: Ragged, counts: Tensor, seed: int, numbers: Tensor) -
         )
     if bool((counts < 2).any()):
         raise ValueError(f"a path has at least 2 subgoals, its ends, but counts has a {int(counts.min())}")
-    place = paths.columns
-    end = (place == 0) | (place == paths.lengths[paths.rows] - 1)
-    draws = uniform(seed, stream("subgoals"), numbers[paths.rows], place, device=paths.device)
+    position = paths.columns
+    end = (position == 0) | (position == paths.lengths[paths.rows] - 1)
+    draws = uniform(seed, stream("subgoals"), numbers[paths.rows], position, device=paths.device)
     return rank_within(paths.rows, draws.masked_fill(end, -1.0)) < counts[paths.rows]
 
 
 def distinct_problems(data: PathData, count: int, subgoals: int, seed: int) -> list[list[int]]:
-    """``count`` times the subgoals of some path; none comes twice as long as there are others.
+    """Draw ``count`` problems, the subgoals of some path each; none comes twice as long as there are others.
 
     In every turn each pair with a path of enough cells gives one problem, the pairs in random order, and in the next
     turn from another of its paths. Between two cells there is but one problem with two subgoals, however many paths.
@@ -224,7 +224,7 @@ def distinct_problems(data: PathData, count: int, subgoals: int, seed: int) -> l
 
 
 def _unused(paths: Ragged, subgoals: int, used: set[tuple[int, ...]]) -> Iterator[list[int]]:
-    """The choices of subgoals that are not among the used ones, each once: for the end, where chance finds no more."""
+    """Yield each choice of subgoals that is not among the used ones once, for when drawing finds no more."""
     found = set(used)
     for path in paths.tolist():
         for inner in combinations(path[1:-1], subgoals - 2):
@@ -235,7 +235,7 @@ def _unused(paths: Ragged, subgoals: int, used: set[tuple[int, ...]]) -> Iterato
 
 
 def through_template(paths: Ragged, subgoals: Tensor) -> Template:
-    """Training for `Prompt.through`: subgoals (``[N]`` bool) are fixed, and something may lie between any two of them.
+    """Return the template of `Prompt.through`: subgoals (``[N]`` bool) are fixed, the gaps between them open.
 
     Also a gap between subgoals that are neighbours is open: at generation nobody knows that nothing is missing there.
 

@@ -11,8 +11,8 @@ from flexmdm.data import TextTokenizer
 from flexmdm.data.pairs import Messages
 
 PLAIN, CHAT = "plain", "chat"
-_PLACE = "{prompt}"
-_PLAIN_TEXT = _PLACE + "\n"
+_PROMPT = "{prompt}"
+_PLAIN_TEXT = _PROMPT + "\n"
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class PromptFormat:
     style: str = PLAIN
 
     def __post_init__(self) -> None:
-        if self.style not in (PLAIN, CHAT) and _PLACE not in self.style:
+        if self.style not in (PLAIN, CHAT) and _PROMPT not in self.style:
             raise ValueError(
-                f"a format is {PLAIN}, {CHAT}, or a text with {_PLACE} where the prompt goes; got {self.style!r}"
+                f"a format is {PLAIN}, {CHAT}, or a text with {_PROMPT} where the prompt goes; got {self.style!r}"
             )
 
     @property
@@ -43,18 +43,18 @@ class PromptFormat:
 
     @property
     def text(self) -> str:
-        """What is written, with a place for the prompt; a chat has none."""
+        """Return the text with ``{prompt}`` in it; a chat has none."""
         return _PLAIN_TEXT if self.style == PLAIN else self.style
 
     def write(self, messages: Messages, tokenizer: TextTokenizer | None = None) -> str:
-        """The prompt as text; a chat needs the tokenizer."""
+        """Write the prompt as text; a chat needs the tokenizer."""
         if not self.is_chat:
-            return self.text.replace(_PLACE, "\n".join(content for _, content in messages))
+            return self.text.replace(_PROMPT, "\n".join(content for _, content in messages))
         if tokenizer is None:
             raise ValueError("a chat is written by the template of a tokenizer: give the tokenizer")
         return tokenizer.write_chat([{"role": role, "content": content} for role, content in messages])
 
     def encode(self, tokenizer: TextTokenizer, prompts: Sequence[Messages]) -> list[np.ndarray]:
-        """The tokens of each prompt."""
+        """Return the tokens of each prompt."""
         texts = [self.write(messages, tokenizer) for messages in prompts]
         return tokenizer.encode_chats(texts) if self.is_chat else tokenizer.encode_arrays(texts)

@@ -95,7 +95,7 @@ def draw_templates(x1: Ragged, mixture: Mixture, mean_length: float, seed: int, 
 
 
 def _pieces(kind: Tensor, gaps: Tensor, mean_length: float, seed: int, numbers: Tensor) -> Tensor:
-    """``[B, 6]``: the lengths of the fixed pieces before, between and behind the gaps; those between are not empty."""
+    """Draw the lengths ``[B, 6]`` of the fixed pieces before, between and behind the gaps; those between are not 0."""
     slot = torch.arange(MOST_GAPS + 1)
     is_span = (kind == _SPANS)[:, None]
     mean = torch.where(is_span, _FIXED_LENGTH * mean_length / (gaps[:, None] + 1), _PREFIX_LENGTH * mean_length)
@@ -106,7 +106,7 @@ def _pieces(kind: Tensor, gaps: Tensor, mean_length: float, seed: int, numbers: 
 
 
 def _least(kind: Tensor, gaps: Tensor, mean_length: float, seed: int, numbers: Tensor) -> Tensor:
-    """``[B, 5]``: tokens that each gap has at least; 0 where nothing is said."""
+    """Draw the least number of tokens of each gap, ``[B, 5]``; 0 where there is none."""
     slot = torch.arange(MOST_GAPS)
     mean = (1 - _FIXED_LENGTH) * mean_length / (2 * gaps[:, None])
     drawn = 1 + (-torch.log1p(-uniform(seed, _LEAST, numbers[:, None], slot)) * mean).long()
@@ -115,7 +115,7 @@ def _least(kind: Tensor, gaps: Tensor, mean_length: float, seed: int, numbers: T
 
 
 def _divided(rest: Tensor, gaps: Tensor, seed: int, numbers: Tensor) -> Tensor:
-    """``[B, 6]``: where the free tokens are divided between the gaps: 0, ascending, and the rest from ``gaps`` on."""
+    """Draw how the free tokens are divided between the gaps, ``[B, 6]``: 0, ascending, the rest from ``gaps`` on."""
     slot = torch.arange(MOST_GAPS - 1)
     cuts = (uniform(seed, _SHARE, numbers[:, None], slot) * (rest[:, None] + 1)).long()
     cuts = torch.where(slot < gaps[:, None] - 1, cuts, rest[:, None]).sort(1).values

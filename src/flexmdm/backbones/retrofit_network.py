@@ -1,0 +1,229 @@
+"""FlexMDM in the body of a pretrained masked diffusion model: a time embedding, AdaLN, flags and an insertion head.
+
+Before training the new parts change nothing: the token logits are those of the pretrained model, whatever the clock
+says. An MDM is the same without the new parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MethodType
+from typing import Any
+
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoConfig, PretrainedConfig
+
+from flexmdm.backbones.attention import Layout, prefers_varlen
+from flexmdm.backbones.dit import Clock
+from flexmdm.backbones.encoder import Anatomy, Block, Parts, rotations
+from flexmdm.backbones.heads import Regions, insertion_head
+from flexmdm.backbones.model import FlexMDMConfig
+
+
+class Retrofit(nn.Module):
+    """A pretrained transformer with what FlexMDM needs beyond it.
+
+    Row i of a sequence stands for entry i and for the gap left of it; one row more, the end, stands for the last gap.
+    The end sees all entries and no entry sees it, so it does not disturb the pretrained model.
+
+    Args:
+        parts: the pretrained transformer.
+        hidden: its width.
+        vocab_size: its vocabulary V, mask and padding included.
+        mask_id: its mask token.
+        insertions: whether it has the parts of a FlexMDM; without them it is the MDM it was.
+        groups: how many consecutive groups of layers have an AdaLN of their own; within one it is shared.
+        expected_gap: g of every gap before training, for a head that looks at each gap on its own.
+        regions: mean and variance of the free tokens of a region in the data, for a head that counts.
+        shifted: whether row i predicts entry i + 1 (see `Anatomy`).
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        hidden: int,
+        vocab_size: int,
+        mask_id: int,
+        insertions: bool = True,
+        groups: int = 4,
+        expected_gap: float = 1.0,
+        shifted: bool = False,
+        regions: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.blocks, self.norm = parts.embedding, parts.blocks, parts.norm
+        self.head, self.rotary = parts.head, parts.rotary
+        self.vocab_size, self.mask_id, self.shifted = vocab_size, mask_id, shifted
+        self.gradient_checkpointing = False
+        self.insertion_head = None
+        if insertions:
+            self.given, self.open = nn.Embedding(2, hidden), nn.Embedding(2, hidden)
+            self.end = nn.Embedding(1, hidden)
+            self.clock = Clock(hidden // 2, 4 * hidden, hidden)
+            self.modulations = nn.ModuleList(nn.Linear(hidden, 2 * hidden) for _ in range(groups))
+            self.insertion_head = insertion_head(hidden, hidden, expected_gap, regions)
+            for part in self.added.values():
+                part.apply(self.initialise)
+                part.to(next(self.embedding.parameters()).device)
+
+    @property
+    def added(self) -> dict[str, nn.Module]:
+        """Return the parts that the pretrained model did not have."""
+        names = ("given", "open", "end", "clock", "modulations", "insertion_head")
+        return {} if self.insertion_head is None else {name: self.get_submodule(name) for name in names}
+
+    def initialise(self, layer: nn.Module) -> None:
+        """Give one of the added layers the weights it has before training; what was pretrained stays."""
+        if self.insertion_head is None or not isinstance(layer, nn.Linear | nn.Embedding):
+            return
+        zeros = [self.given, self.open, *self.modulations, *self.insertion_head.last_layers]
+        if layer is self.end:
+            nn.init.normal_(layer.weight, std=0.02)
+        elif layer in zeros:
+            nn.init.zeros_(layer.weight)
+        elif isinstance(layer, nn.Linear) and layer in [*self.clock.mlp, *self.insertion_head.modules()]:
+            nn.init.xavier_uniform_(layer.weight)
+        else:
+            return
+        if isinstance(layer, nn.Linear):
+            nn.init.zeros_(layer.bias)
+
+    @property
+    def quantised(self) -> bool:
+        """Return whether some of the pretrained weights are in 4 bits."""
+        return is_quantised(self)
+
+    def adapt(self, rank: int, alpha: int, dropout: float, queries: tuple[str, ...]) -> None:
+        """Freeze what was pretrained, with LoRA on queries, keys, values and the head."""
+        self.is_loaded_in_4bit = self.quantised  # which PEFT asks for
+        targets = rf"blocks\.\d+\.attention\.({'|'.join(queries)})|head"
+        inject_adapter_in_model(
+            LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets), self
+        )
+        adapted = [any(isinstance(m, BaseTunerLayer) for m in block.modules()) for block in self.blocks]
+        if not all(adapted):
+            raise ValueError(
+                f"the attention of the base has no {', '.join(queries)} to adapt: name its linear layers by "
+                "flexmdm.backbones.encoder.Anatomy, or train all weights (--lora-rank 0)"
+            )
+        for part in self.added.values():
+            part.requires_grad_(True)
+        for p in self.parameters():  # what is trained is trained in full precision
+            p.data = p.data.float() if p.requires_grad else p.data
+
+    def merge_adapters(self) -> None:
+        """Add the adapters to the weights they adapt, and be without them."""
+        for name, module in list(self.named_modules()):
+            if isinstance(module, BaseTunerLayer):
+                module.merge()
+                self.set_submodule(name, module.get_base_layer())
+
+    def compile_blocks(self) -> None:
+        """Compile what does not depend on how the batch is cut into buckets."""
+        compiled = torch.compile(Block.feed_forward, dynamic=True)
+        for block in self.blocks:  # as a method, so that a copy of the block computes with its own weights
+            setattr(block, "feed_forward", MethodType(compiled, block))  # noqa: B010
+
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, given: Tensor, open_gaps: Tensor, alpha: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Map tokens with masks as ``vocab_size`` to logits ``[M, V]`` and insertions ``[N + B]``, as `DiT.forward`."""
+        masked = tokens == self.vocab_size
+        x = self.embedding(tokens.masked_fill(masked, self.mask_id))
+        inserts = self.insertion_head is not None
+        layout = Layout.of(lengths + inserts, prefers_varlen(tokens.device, x.dtype), unseen_last=inserts)
+        groups: list[Tensor | None] = [None]
+        if inserts:
+            entries = ~layout.is_last
+            x = self._with_ends(x + self.given(given.long()).to(x.dtype), entries)
+            x = x + self.open(open_gaps.long()).to(x.dtype)
+            condition = self.clock(alpha)
+            groups = [m(condition).to(x.dtype)[layout.sequence].unflatten(1, (2, -1)) for m in self.modulations]
+            masked = torch.zeros_like(entries).masked_scatter(entries, masked)
+        turned = rotations(self.rotary, self.blocks, x, layout.position)
+        for number, (block, rotation) in enumerate(zip(self.blocks, turned, strict=True)):
+            modulation = groups[number * len(groups) // len(self.blocks)]
+            x = self._apply_block(block, x, modulation, layout, rotation)
+        x = self.norm(x).to(tokens.device)
+        logits = self.head(x[self._rows_of_masks(masked, layout)]).to(tokens.device)
+        if self.insertion_head is None:
+            return logits, logits.new_zeros(len(tokens) + len(lengths))
+        return logits, self.insertion_head(x, alpha, Regions.of(lengths, given)) * open_gaps
+
+    def _with_ends(self, x: Tensor, entries: Tensor) -> Tensor:
+        """Put an end behind each sequence: entries ``[N, D]`` -> rows ``[R, D]``."""
+        end = self.end.weight.to(x.dtype).expand(len(entries), -1)
+        return end.masked_scatter(entries[:, None], x)
+
+    def _apply_block(self, block: nn.Module, x: Tensor, *rest: Any) -> Tensor:
+        device = next(block.parameters()).device
+        if x.device != device:  # the pretrained model may be spread over several
+            x, rest = x.to(device), tuple(_moved(rest, device))
+        if self.gradient_checkpointing and self.training:
+            return checkpoint(block, x, *rest, use_reentrant=False)
+        return block(x, *rest)
+
+    def _rows_of_masks(self, masked: Tensor, layout: Layout) -> Tensor:
+        """Return the row that predicts each mask: its own, or if ``shifted`` the one before (the first has none)."""
+        rows = masked.nonzero().flatten()
+        return torch.where(layout.position[rows] > 0, rows - 1, rows) if self.shifted else rows
+
+
+def _moved(values: Sequence[Any], device: torch.device) -> list[Any]:
+    return [
+        tuple(_moved(value, device)) if isinstance(value, tuple) else None if value is None else value.to(device)
+        for value in values
+    ]
+
+
+def is_quantised(module: nn.Module) -> bool:
+    """Return whether some weights are in 4 bits."""
+    return any(type(p).__name__ == "Params4bit" for p in module.parameters())
+
+
+class RetrofitConfig(FlexMDMConfig):
+    """What a retrofitted model is made of.
+
+    Args:
+        encoder: the configuration of the pretrained transformer, as transformers writes it.
+        anatomy: where its parts are.
+        groups: see `Retrofit`.
+        lora: rank, alpha and dropout of the adapters; ``None`` trains all weights.
+        base: where the frozen weights are, of a model that is saved without them.
+        base_digest: tells them from others.
+        base_dtype: the precision they are loaded in: ``float32``, ``bfloat16`` or ``4-bit``.
+        options: the rest, as for `FlexMDMConfig`; the size of the network is the encoder's.
+    """
+
+    model_type = "flexmdm-retrofit"
+
+    def __init__(
+        self,
+        encoder: dict[str, Any] | None = None,
+        anatomy: dict[str, Any] | None = None,
+        groups: int = 4,
+        lora: dict[str, Any] | None = None,
+        base: str | None = None,
+        base_digest: str | None = None,
+        base_dtype: str | None = None,
+        **options: Any,
+    ) -> None:
+        self.encoder = encoder or {"model_type": "llama", "vocab_size": 1}
+        self.anatomy = Anatomy().to_dict() if anatomy is None else anatomy
+        self.groups, self.lora = groups, lora
+        self.base, self.base_digest, self.base_dtype = base, base_digest, base_dtype
+        body = self.encoder_config
+        options |= {"vocab_size": body.vocab_size, "hidden_size": body.hidden_size, "condition_size": body.hidden_size}
+        options |= {"num_layers": body.num_hidden_layers, "num_heads": body.num_attention_heads, "dropout": 0.0}
+        super().__init__(**options)
+        if self.insertions and not 1 <= groups <= self.num_layers:
+            raise ValueError(f"{self.num_layers} layers cannot be cut into {groups} groups")
+
+    @property
+    def encoder_config(self) -> PretrainedConfig:
+        options = {key: value for key, value in self.encoder.items() if key != "model_type"}
+        return AutoConfig.for_model(self.encoder["model_type"], **options)
