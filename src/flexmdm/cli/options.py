@@ -9,7 +9,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import Field, fields
-from functools import update_wrapper
+from functools import cache, update_wrapper
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -47,6 +47,7 @@ class Command:
     ) -> None:
         update_wrapper(self, command)
         self.command, self.tasks, self.leave_out, self.defaults = command, tasks, leave_out, defaults
+        self._made: tuple[list[tuple[str, type]], Signature] | None = None  # typer asks again and again
 
     def __call__(self, **values: Any) -> Any:
         given: Given = {section: {} for section in _TITLES}
@@ -59,23 +60,29 @@ class Command:
     @property
     def __signature__(self) -> Signature:
         """Return the parameters of the command itself, and one for each setting."""
-        own = [one for name, one in signature(self.command, eval_str=True).parameters.items() if name != "given"]
-        return Signature([*own, *(self._parameter(name, *one) for name, one in self._settings().items())])
+        classes = self._classes()
+        if self._made is None or self._made[0] != classes:
+            own = [one for name, one in signature(self.command, eval_str=True).parameters.items() if name != "given"]
+            made = [self._parameter(name, *one) for name, one in self._settings().items()]
+            self._made = classes, Signature([*own, *made])
+        return self._made[1]
+
+    def _classes(self) -> list[tuple[str, type]]:
+        from flexmdm.training.recipe import Network, Recipe
+
+        return [*(("task", settings_class(name)) for name in self.tasks()), ("network", Network), ("recipe", Recipe)]
 
     def _settings(self) -> dict[str, tuple[str, type, Field]]:
         """Return the section, the class and the field of each option; of a field of several tasks, the first."""
-        from flexmdm.training.recipe import Network, Recipe
-
-        classes = [("task", settings_class(name)) for name in self.tasks()]
         found: dict[str, tuple[str, type, Field]] = {}
-        for section, settings in [*classes, ("network", Network), ("recipe", Recipe)]:
+        for section, settings in self._classes():
             for one in options_of(settings).values():
                 if one.name not in self.leave_out:
                     found.setdefault(f"{section}_{one.name}", (section, settings, one))
         return found
 
     def _parameter(self, name: str, section: str, settings: type, one: Field) -> Parameter:
-        kind: Any = str if one.metadata["parse"] else _type_of(get_type_hints(settings)[one.name])
+        kind: Any = str if one.metadata["parse"] else _type_of(_types_of(settings)[one.name])
         bounds = {bound: one.metadata[bound] for bound in ("min", "max")}
         help = self._help_of_tasks(one) if section == "task" else one.metadata["help"]
         if one.name in self.defaults:
@@ -93,6 +100,11 @@ class Command:
         if len(self.tasks()) == 1:
             return one.metadata["help"]
         return " ".join(f"{', '.join(tasks)}: {help}" for help, tasks in helps.items())
+
+
+@cache
+def _types_of(settings: type) -> dict[str, Any]:
+    return get_type_hints(settings)
 
 
 def _type_of(hint: Any) -> type:
