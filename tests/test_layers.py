@@ -35,7 +35,6 @@ VIOLATIONS = {
 CYCLES = [
     "backbones.bases backbones.retrofit",
     "data.making data.prepared",
-    "sweeps.text tasks.text.report",
 ]
 
 

@@ -15,6 +15,7 @@ from rich.progress import Progress as Bar
 from torch import Tensor
 
 from flexmdm.canvas import Canvas, Prompt
+from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.denoiser import Denoiser, Prediction
 from flexmdm.generation import Event, Progress, generate
 from flexmdm.generation.defaults import DEFAULTS
@@ -245,21 +246,25 @@ class Without:
 def of_each(requests: Sequence[Any], make: Callable[[Any], Any], names: Sequence[str] = ()) -> list[Any]:
     """Return what ``make`` makes of every request; if it refuses some, raise one error that names them all.
 
+    The error is `Unanswerable` if all of theirs are, and else a plain ``ValueError``.
+
     >>> of_each(["1", "one", "2", "two"], int)
     Traceback (most recent call last):
     ValueError: text 2: invalid literal for int() with base 10: 'one'; bad too: text 4
     """
-    made, problems = [], {}
+    made, problems, kinds = [], {}, set()
     names = names or ([""] if len(requests) == 1 else [f"text {number}" for number in range(1, len(requests) + 1)])
     for name, request in zip(names, requests, strict=True):
         try:
             made.append(make(request))
         except ValueError as error:
             problems[name] = f"{name}: {error}" if name else str(error)
+            kinds.add(Unanswerable if isinstance(error, Unanswerable) else ValueError)
     if problems:
         first, *others = problems
         more = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else "")
-        raise ValueError(problems[first] + (f"; bad too: {more}" if more else ""))
+        kind = Unanswerable if kinds == {Unanswerable} else ValueError
+        raise kind(problems[first] + (f"; bad too: {more}" if more else ""))
     return made
 
 

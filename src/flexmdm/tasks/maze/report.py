@@ -34,13 +34,13 @@ def evaluate(
 ) -> list[MazeScore]:
     """Plan through held-out problems with each number of subgoals, and print the table."""
     console = console or Console()
-    denoiser, scores = model.denoiser(), []
+    scores = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
         for count in counts:
             bar = progress.add_task(f"K = {count}", total=num)
             plans = plan(
                 task,
-                denoiser,
+                model,
                 count,
                 num,
                 progress=lambda done, _, bar=bar: progress.update(bar, completed=done),
