@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
@@ -163,9 +164,50 @@ class Pipeline:
         return [self.decode(requests[one.prompt], tokens[one.prompt], prompts[one.prompt], one) for one in found]
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model and all that its task needs to be used again to a folder."""
-        self.model.save_pretrained(folder)
+        """Write the model and all that `from_pretrained` needs to a folder, which can then go anywhere.
+
+        The tokenizer is inside, the data is not: of absolute paths only the names stay.
+        """
+        config = self.model.config
+        stored, config.task = config.task, _without_folders(self.task.to_dict())
+        try:
+            self.model.save_pretrained(folder)
+        finally:
+            config.task = stored
         self.task.save(Path(folder))
+
+    def push_to_hub(self, repo_id: str, private: bool | None = None, token: str | None = None) -> str:
+        """Upload what `save_pretrained` writes to the Hugging Face Hub, and return its address.
+
+        Args:
+            repo_id: such as ``someone/stories``; created if there is none.
+            private: whether a new repository is seen by nobody else.
+            token: of an account that may write there; by default the one that is logged in.
+        """
+        from huggingface_hub import HfApi
+
+        hub = HfApi(token=token)
+        address = hub.create_repo(repo_id, private=private, exist_ok=True)
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            hub.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Upload a FlexMDM")
+        return str(address)
+
+
+def _without_folders(stored: Any) -> Any:
+    """Return settings with the names alone of all absolute paths.
+
+    >>> _without_folders({"data": ["/home/me/stories.txt", "hf:/home/me/tales:test", "hf:a/tales"], "seed": 0})
+    {'data': ['stories.txt', 'hf:tales:test', 'hf:a/tales'], 'seed': 0}
+    """
+    if isinstance(stored, dict):
+        return {key: _without_folders(value) for key, value in stored.items()}
+    if isinstance(stored, list):
+        return [_without_folders(value) for value in stored]
+    if not isinstance(stored, str):
+        return stored
+    before, path = ("hf:", stored[3:]) if stored.startswith("hf:") else ("", stored)
+    return before + Path(path).name if Path(path).is_absolute() else stored
 
 
 def texts_of(answers: Sequence[Answer], one: bool, full: bool) -> Any:
