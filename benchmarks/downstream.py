@@ -22,9 +22,8 @@ from rich.console import Console
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.reports.benchmarks import draw
 from flexmdm.reports.charts import draw_losses
-from flexmdm.sweeps import gsm8k as math
-from flexmdm.sweeps import humaneval as code
 from flexmdm.sweeps import sweep as sweeps
+from flexmdm.sweeps.registry import benchmark_class, benchmark_names
 from flexmdm.tasks.loading import load_named
 from flexmdm.training.progress import LOG_FILE, read_log, training_of
 
@@ -35,7 +34,6 @@ EXAMPLES = """examples:
 RESULTS = Path(__file__).parent / "results"
 SAMPLERS = {"flexmdm": ("adaptive", "tau", "spaced"), "mdm": ("low_confidence", "adaptive")}
 MOST = {"spaced": 64}  # steps of a sampler that is made for few; one of its steps takes several evaluations
-BENCHMARKS: dict[str, Any] = {"gsm8k": (math.GSM8K, math), "humaneval-infill": (code.HumanEvalInfill, code)}
 SHOWN = 8  # items whose texts are written down
 AS_MANY = 0.9  # of the evaluations, that are about as many
 
@@ -45,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("benchmark", choices=BENCHMARKS)
+    parser.add_argument("benchmark", choices=benchmark_names(reads_files=True))
     parser.add_argument("runs", type=Path, nargs="+", help="FlexMDM first")
     parser.add_argument("--data", type=Path, required=True, help="folder of the problems")
     parser.add_argument("--name", required=True, help="of the result files")
@@ -58,11 +56,10 @@ def main() -> None:
     items = arguments.runs[0].parent / f"{arguments.name}.items"
     if arguments.fresh:
         shutil.rmtree(items, ignore_errors=True)
-    kind, room = BENCHMARKS[arguments.benchmark]
-    contest = kind.read(arguments.data)
+    contest = benchmark_class(arguments.benchmark).read(arguments.data)
     points: list[sweeps.Point] = []
     for run in arguments.runs:
-        entrant = room.entrant_of(run.name, *load_named(run, None, None))
+        entrant = contest.entrant(run.name, *load_named(run, None, None))
         for sampler in SAMPLERS[entrant.model]:
             counts = [steps for steps in arguments.steps if steps <= MOST.get(sampler, steps)]
             points += sweeps.sweep(contest, [entrant], counts, arguments.num, items / sampler, sampler=sampler)
@@ -100,7 +97,7 @@ def against_mdm(points: Sequence[sweeps.Point]) -> list[tuple[sweeps.Point, swee
     for point in (point for point in points if point.model == "flexmdm" and mdm):
         enough = [other.steps for other in mdm if other.evaluations >= AS_MANY * point.evaluations]
         steps = enough[0] if enough else mdm[-1].steps
-        base = max((other for other in mdm if other.steps == steps), key=lambda other: other.share.value)
+        base = max((other for other in mdm if other.steps == steps), key=lambda other: other.measured.value)
         pairs.append((point, base, sweeps.difference(point, base)))
     return pairs
 

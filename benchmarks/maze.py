@@ -104,13 +104,12 @@ def main() -> None:
     for task, _, trained, _ in loaded:
         check_origin(rows, task.model, trained, arguments.name)
     for task, model, trained, samplers in loaded:
-        denoiser = model.denoiser()
         for options in samplers:
             for count in COUNTS:
                 wanted = {"model": task.model, "subgoals": count, "num": arguments.num, "seed": 0, **options}
                 if key_of(wanted) in map(key_of, rows):
                     continue
-                score = plan(task, denoiser, count, arguments.num, **options).score
+                score = plan(task, model, count, arguments.num, **options).score
                 console.print(table_of([score], ""), highlight=False)
                 rows.append({**score.to_dict(), "trained": trained, "problems": DISTINCT})
                 write(rows, arguments)

@@ -35,6 +35,7 @@ from torch import Tensor
 from flexmdm import FlexMDMInterpolant, InterpolantSample, Ragged
 from flexmdm.backbones.attention import Layout
 from flexmdm.backbones.dit import DiT, gap_features
+from flexmdm.backbones.heads import Regions
 from flexmdm.tasks.maze.task import MazeTask
 from flexmdm.training.collation import Collator
 
@@ -102,7 +103,8 @@ def padded_pass(network: DiT, sample: InterpolantSample) -> tuple[Tensor, Tensor
     x = network.norm(x) * (1 + scale) + shift
     logits = network.token_head(x[(ids == network.vocab_size) & real])
     rows = Layout.of(lengths, varlen=True)  # of what is no padding; without buckets, as nothing attends any more
-    insertions = network.insertion_head(gap_features(x[real], rows), sample.alpha.float()[rows.sequence])
+    regions = Regions.of(canvas.lengths, canvas.given.values)
+    insertions = network.insertion_head(gap_features(x[real], rows), sample.alpha.float(), regions)
     return logits, insertions * canvas.open_gaps.values
 
 

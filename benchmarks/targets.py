@@ -74,7 +74,7 @@ def main() -> None:
                 task, model = load(run)
                 log = read_log(run / "log.jsonl")
                 for options in ({}, {"sampler": "tau", "steps": 256}):
-                    score = plan(task, model.denoiser(), 4, arguments.num, **options).score
+                    score = plan(task, model, 4, arguments.num, **options).score
                     scores.append(score)
                     rows.append({
                         "targets": targets, "run": seed, "minutes": arguments.minutes,

@@ -342,7 +342,7 @@ def test_flexmdm_is_compared_with_the_better_sampler_of_mdm_and_with_as_many_eva
     def point(model, sampler, steps, evaluations, right):
         share = Interval(right / 10, 0.0, 1.0)
         return downstream.sweeps.Point(
-            run=model, model=model, options={"sampler": sampler, "steps": steps}, num=10, share=share,
+            run=model, model=model, options={"sampler": sampler, "steps": steps}, num=10, measured=share,
             evaluations=evaluations, seconds=0.0, refused=0, hit_max_length=0, figures={},
             right=[number < right for number in range(10)],
         )  # fmt: skip

@@ -11,6 +11,8 @@ from torch import Tensor
 from flexmdm.canvas import Canvas
 from flexmdm.sequences import Ragged
 
+_ROUNDING = 0.1  # of a sum of probabilities in half precision
+
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
@@ -74,6 +76,10 @@ def predict(denoiser: Denoiser, canvas: Canvas, alpha: Tensor) -> tuple[Predicti
         possible = torch.ones(len(canvas), dtype=torch.bool, device=canvas.device)
     except ImpossibleCanvas as error:
         prediction, possible = error.prediction, error.possible
+    if not isinstance(prediction, Prediction):
+        raise TypeError(
+            f"the denoiser gave a {type(prediction).__name__}: it must return a Prediction(log_probs, insertions)"
+        )
     if prediction.log_probs.shape != (len(canvas.masks), denoiser.vocab_size):
         raise ValueError(
             f"the denoiser gave log_probs {tuple(prediction.log_probs.shape)} for {len(canvas.masks)} masks and a "
@@ -85,3 +91,17 @@ def predict(denoiser: Denoiser, canvas: Canvas, alpha: Tensor) -> tuple[Predicti
     if not bool((torch.isfinite(g.values) & (g.values >= 0)).all()):
         raise ValueError("the denoiser gave insertions that are negative, infinite or NaN")
     return prediction, possible
+
+
+def check_log_probs(log_probs: Tensor) -> None:
+    """Raise if rows ``[M, V]`` are not logarithms of probabilities that sum to 1, but for rounding."""
+    sums = log_probs.double().logsumexp(1)
+    if bool(((sums.abs() <= _ROUNDING) & (log_probs <= _ROUNDING).all(1)).all()):
+        return
+    total = log_probs.double().sum(1)
+    if bool((log_probs >= 0).all()) and bool(((total - 1).abs() <= _ROUNDING).all()):
+        raise ValueError("the denoiser gave probabilities as log_probs: take their logarithm")
+    raise ValueError(
+        "the denoiser gave log_probs whose probabilities do not sum to 1 for every mask: are they logits? Use "
+        "log_softmax(dim=1)"
+    )

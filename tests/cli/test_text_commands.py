@@ -347,7 +347,7 @@ def test_off_a_terminal_an_answer_has_nothing_beside_it(run, command):
 
 
 def test_options_that_do_not_fit_a_run_are_named_before_any_is_measured(run, mdm, command, monkeypatch):
-    monkeypatch.setattr("flexmdm.sweeps.text.progress_bar", None)
+    monkeypatch.setattr("flexmdm.sweeps.text.measured", None)
     for option, message in [
         (["--confidence", "top_prob"], "sampler 'tau' has no confidence"),
         (["--steps", "4", "0"], ""),

@@ -7,6 +7,7 @@ a step-wise sampler falls as 1 / steps, and exactness is a statement about the l
 
 import itertools
 import math
+import sys
 from collections import Counter
 from dataclasses import dataclass
 
@@ -966,3 +967,56 @@ def test_a_clock_outside_0_to_1_is_refused(alpha):
 def test_a_canvas_of_another_mask_or_beside_prompts_is_refused():
     refuses("mask id 9", canvas=Canvas(Ragged.from_lists([[A]]), 9))
     refuses("not both", canvas=Canvas(Ragged.from_lists([[A]]), MASK), prompts=[Prompt.empty()])
+
+
+class Claims:
+    """A denoiser that says what a function makes of an exact prediction."""
+
+    vocab_size, mask_id = SOURCE.denoiser().vocab_size, SOURCE.denoiser().mask_id
+
+    def __init__(self, make):
+        self.make, self.denoiser = make, SOURCE.denoiser()
+
+    def __call__(self, canvas, alpha):
+        return self.make(self.denoiser(canvas, alpha))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda p: (p.log_probs, p.insertions), TypeError, r"gave a tuple: it must return a Prediction\(log_probs"),
+        (lambda p: Prediction(p.log_probs.exp(), p.insertions), ValueError, "gave probabilities as log_probs: take"),
+        (lambda p: Prediction(p.log_probs + 3, p.insertions), ValueError, r"sum to 1.*Use log_softmax\(dim=1\)"),
+    ],
+)
+def test_a_denoiser_that_returns_something_else_than_log_probabilities_is_told_so(make, error, message):
+    with pytest.raises(error, match=message):
+        generate(Claims(make), sampler="tau", steps=4, prompts=[Prompt.masks(2)])
+
+
+def test_log_probabilities_are_checked_once_and_not_at_every_step(monkeypatch):
+    checked = []
+    monkeypatch.setattr(sys.modules[generate.__module__], "check_log_probs", checked.append)
+    generate(DENOISER, 3, sampler="tau", steps=8, batch_size=1)
+    assert len(checked) == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "given"),
+    [
+        (lambda canvas, prediction, alpha, rng: canvas, "Canvas"),
+        (lambda canvas, prediction, alpha, rng: (canvas, 0.5), r"\(Canvas, float\)"),
+    ],
+)
+def test_a_sampler_that_forgets_the_clock_is_told_so(step, given):
+    class Sampler:
+        def step(self, canvas, prediction, alpha, rng):
+            return step(canvas, prediction, alpha, rng)
+
+    with pytest.raises(TypeError, match=f"gave {given}: it must return the next canvas and the next clock alpha"):
+        generate(DENOISER, sampler=Sampler())
+
+
+def test_a_string_of_prompts_is_refused():
+    with pytest.raises(TypeError, match="prompts must be a list of Prompt"):
+        generate(DENOISER, prompts="ab")

@@ -3,18 +3,17 @@
 import json
 import math
 import sys
-from dataclasses import dataclass
-from types import SimpleNamespace
 
 import pytest
-import torch
 
-import flexmdm.tasks.code as code_tasks
-from flexmdm import FlexMDMConfig, FlexMDMModel
+from flexmdm import FlexMDMConfig, FlexMDMModel, Prompt
 from flexmdm.integrations import lm_eval as harness
-from flexmdm.sweeps.gsm8k import GSM8K, entrant_of
+from flexmdm.sweeps.gsm8k import GSM8K
 from flexmdm.sweeps.humaneval import HumanEvalInfill
 from flexmdm.sweeps.sweep import sweep
+from flexmdm.tasks.code.pipeline import CodePipeline
+from flexmdm.tasks.code.task import CodeTask
+from flexmdm.tasks.pipeline import Answer
 from flexmdm.tasks.sft.task import SFTTask
 
 PROBLEMS = [
@@ -48,28 +47,25 @@ def run(tmp_path, monkeypatch):
     return make
 
 
-@dataclass
-class Answer:
-    text: str
-    tokens: tuple[int, ...] = ()
-    evaluations: int = 1
-    hit_max_length: bool = False
-
-
-class CodePipeline:
-    """Stands for that of `flexmdm.tasks.code`: right in two cases of three."""
-
-    def __init__(self, task, model): ...
-
-    def fill(self, pairs, **options):
-        numbers = [int(prefix.split("# ")[1]) for prefix, _ in pairs]
-        return [Answer(f"    y = x + {number if number < 2 else 0}\n") for number in numbers]
-
-
 @pytest.fixture
-def code_run(monkeypatch):
-    monkeypatch.setattr(code_tasks, "CodePipeline", CodePipeline, raising=False)
-    return SimpleNamespace(name="code", model="mdm"), torch.nn.Linear(2, 2)
+def code_run(tmp_path, monkeypatch):
+    """An untrained run on functions; what stands for its fillings is right in two cases of three."""
+    monkeypatch.setenv("FLEXMDM_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "functions").mkdir()
+    for number in range(20):
+        (tmp_path / f"functions/add{number}.py").write_text(f"def add(x):\n    y = x + {number}\n    return y\n")
+    task = CodeTask((str(tmp_path / "functions"),), "mdm", tokenizer="bytes", max_length=64, held_out=0.2).settled()
+    config = FlexMDMConfig(
+        vocab_size=task.vocab_size, hidden_size=16, num_layers=1, num_heads=2, condition_size=16, insertions=False
+    )
+
+    def fill(pipeline, pairs, **options):
+        numbers = [int(prefix.split("# ")[1]) for prefix, _ in pairs]
+        texts = [f"    y = x + {number if number < 2 else 0}\n" for number in numbers]
+        return [Answer(text, (text,), (), 1, False, Prompt.empty()) for text in texts]
+
+    monkeypatch.setattr(CodePipeline, "fill", fill)
+    return task, FlexMDMModel(config).eval()
 
 
 @pytest.fixture
@@ -86,7 +82,7 @@ def test_contexts_are_answered_as_items_of_a_benchmark_are(run, model):
     responder = harness.Responder(task, network, steps=4, seed=3, batch_size=3, temperature=1.0)
     assert responder.options["sampler"] == {"flexmdm": "adaptive", "mdm": "low_confidence"}[model]
     options = {key: value for key, value in responder.options.items() if key != "seed"}
-    answers = entrant_of("", task, network).write(questions, seed=3, **options)
+    answers = GSM8K(()).entrant("", task, network).write(questions, seed=3, **options)
     assert responder.texts(questions) == [answer.text for answer in answers]
     assert responder.texts(["0+1" * 9, "0+1"])[0] == ""  # no room
 
@@ -141,8 +137,9 @@ def test_lm_eval_and_our_own_evaluation_of_gsm8k_agree(run, monkeypatch, tmp_pat
         file.write_text("".join(json.dumps({"question": q, "answer": f"#### {a}"}) + "\n" for q, a in pairs))
 
     def ours():
-        mine = entrant_of("mine", task, network)
-        (point,) = sweep(GSM8K.read(file), [mine], [4], folder=tmp_path / "items", temperature=1.0)
+        benchmark = GSM8K.read(file)
+        mine = benchmark.entrant("mine", task, network)
+        (point,) = sweep(benchmark, [mine], [4], folder=tmp_path / "items", temperature=1.0)
         return point, [json.loads(line) for line in point.items.read_text().splitlines()]
 
     write(["0"] * 15)
@@ -150,16 +147,15 @@ def test_lm_eval_and_our_own_evaluation_of_gsm8k_agree(run, monkeypatch, tmp_pat
     point, rows = ours()
     theirs, texts = evaluate(monkeypatch, (task, network), harness.gsm8k(file), temperature=1.0)
     assert texts == [row["generation"] for row in rows]
-    assert theirs["accuracy,none"] == point.share.value and 0 < point.share.value < 1
+    assert theirs["accuracy,none"] == point.measured.value and 0 < point.measured.value < 1
 
 
 def test_lm_eval_and_our_own_evaluation_of_infilling_agree(code_run, monkeypatch, problems):
     pytest.importorskip("lm_eval")
-    from flexmdm.sweeps.humaneval import entrant_of as filler
-
-    (point,) = sweep(HumanEvalInfill.read(problems, workers=1), [filler("mine", *code_run)], [4])
+    benchmark = HumanEvalInfill.read(problems, workers=1)
+    (point,) = sweep(benchmark, [benchmark.entrant("mine", *code_run)], [4])
     theirs, texts = evaluate(monkeypatch, code_run, harness.humaneval_infill(problems))
-    assert theirs["pass@1,none"] == point.share.value == pytest.approx(2 / 3)
+    assert theirs["pass@1,none"] == point.measured.value == pytest.approx(2 / 3)
     assert texts[0] == "    y = x + 0\n"
 
 

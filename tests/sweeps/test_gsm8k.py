@@ -1,12 +1,12 @@
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from flexmdm import FlexMDMConfig, FlexMDMModel
-from flexmdm.sweeps.gsm8k import GSM8K, entrant_of
-from flexmdm.sweeps.sweep import sweep
+from flexmdm.sweeps.gsm8k import GSM8K
+from flexmdm.sweeps.sweep import Refused, sweep
+from flexmdm.tasks.maze.task import MazeTask
 from flexmdm.tasks.sft.task import SFTTask
 
 ROWS = [
@@ -65,21 +65,22 @@ def test_only_as_many_problems_as_gsm8k_has_are_called_so(num, tmp_path, monkeyp
 
 def test_lines_hold_the_generation_and_its_worth(file):
     benchmark = GSM8K.read(file)
-    lines = [benchmark.line(0, "0+1=1\n#### 1"), benchmark.line(1, "0+7=8"), benchmark.line(2, "")]
+    texts = ["0+1=1\n#### 1", "0+7=8", "", "9"]
+    *lines, fourth = [benchmark.line(number, Refused("", text)) for number, text in enumerate(texts)]
     assert [(line["answer"], line["gold"], line["correct"]) for line in lines] == [
         ("1", "1", True), ("8", "7", False), (None, "2", False),
     ]  # fmt: skip
     scored = benchmark.score(lines, None)
     assert scored.right == [True, False, False] and scored.figures["unanswered"] == 1
-    assert benchmark.score([*lines, benchmark.line(3, "9")], None).figures["strict"]["value"] == 0.25
-    assert scored.share.value == pytest.approx(1 / 3)
+    assert benchmark.score([*lines, fourth], None).figures["strict"]["value"] == 0.25
+    assert scored.measured.value == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("model", ["flexmdm", "mdm"])
 def test_a_run_answers_and_goes_on_after_an_interruption(make_run, file, tmp_path, model):
     """With temperature 1, where every answer is another, and batches of 5 of the 12 problems."""
     benchmark, (task, network) = GSM8K.read(file.parent), make_run(model)
-    entrant = entrant_of("mine", task, network)
+    entrant = benchmark.entrant("mine", task, network)
 
     def go(folder, num=None):
         options = {"batch_size": 5, "temperature": 1.0, "seed": 3}
@@ -100,10 +101,10 @@ def test_a_run_answers_and_goes_on_after_an_interruption(make_run, file, tmp_pat
 
 def test_the_question_is_written_in_the_format_of_the_run(make_run):
     task, network = make_run(format="Q: {prompt}\nA: ")
-    (answer,) = entrant_of("mine", task, network).write(["0+1"], steps=2)
+    (answer,) = GSM8K(()).entrant("mine", task, network).write(["0+1"], steps=2)
     assert task.show(answer.prompt.tokens) == "Q: 0+1\nA: "
 
 
 def test_a_run_of_another_task_is_refused():
-    with pytest.raises(ValueError, match="mine was trained on the task text, and gsm8k asks questions: fine-tune"):
-        entrant_of("mine", SimpleNamespace(name="text"), None)
+    with pytest.raises(ValueError, match="mine was trained on the task maze, and gsm8k asks questions: fine-tune"):
+        GSM8K(()).entrant("mine", MazeTask(), None)

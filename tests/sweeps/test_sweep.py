@@ -2,14 +2,17 @@
 
 import json
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 
+from flexmdm.canvas import Prompt
+from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.evaluation.intervals import Interval
+from flexmdm.generation.defaults import DEFAULTS, Defaults
 from flexmdm.reports.benchmarks import draw
 from flexmdm.sweeps.sweep import (
     Entrant,
@@ -23,16 +26,11 @@ from flexmdm.sweeps.sweep import (
     table_of,
     written,
 )
+from flexmdm.tasks.pipeline import Answer
 
-SAMPLERS = {"flexmdm": "adaptive", "mdm": "low_confidence"}
 
-
-@dataclass
-class Text:
-    text: str
-    evaluations: int
-    hit_max_length: bool = False
-    shortened: bool = False
+def answer(text, evaluations, **more):
+    return Answer(text, (text,), (), evaluations, False, Prompt.empty(), **more)
 
 
 class Pipeline:
@@ -46,11 +44,11 @@ class Pipeline:
         if self.calls < 0:
             raise KeyboardInterrupt
         if any("x" in item for item in items):
-            raise ValueError("there is no room for an x")
+            raise Unanswerable("there is no room for an x")
         self.asked += items
         numbers = range(first_sequence, first_sequence + len(items))
         draws = [random.Random(f"{seed} {number} {steps}").random() for number in numbers]
-        return [Text("right" if draw < self.skill else f"wrong {draw}", steps) for draw in draws]
+        return [answer("right" if draw < self.skill else f"wrong {draw}", steps) for draw in draws]
 
 
 @dataclass(frozen=True)
@@ -60,10 +58,10 @@ class Words:
     title: str = "Words"
     measure: str = "accuracy"
     groups: tuple[str, ...] | None = None
-    samplers = SAMPLERS
+    defaults: Defaults = field(default_factory=lambda: DEFAULTS["gsm8k"])
 
-    def line(self, number, text):
-        return {"item": self.items[number], "text": text}
+    def line(self, number, answer):
+        return {"item": self.items[number], "text": answer.text}
 
     def score(self, lines, file):
         right = [line["text"] == "right" for line in lines]
@@ -76,7 +74,7 @@ def console():
 
 
 def run(pipeline, name="mine", model="flexmdm", weights="w"):
-    return Entrant(name, model, weights, pipeline)
+    return Entrant(name, model, model == "flexmdm", weights, pipeline)
 
 
 def lines(folder, name="mine-4.jsonl"):
@@ -173,13 +171,27 @@ def test_the_progress_of_halves_adds_up():
 
     def write(items, first_sequence, callback):
         if "x" in items:
-            raise ValueError("x")
+            raise Unanswerable("x")
         callback(len(items), None)
-        return [Text(f"{first_sequence + row}", 1) for row in range(len(items))]
+        return [answer(f"{first_sequence + row}", 1) for row in range(len(items))]
 
     found = written(write, ["a", "b", "x", "c", "d"], 10, lambda done, _: seen.append(done))
     assert [one.text for one in found] == ["10", "11", "", "13", "14"] and isinstance(found[2], Refused)
     assert seen == [2, 5]
+
+
+@pytest.mark.parametrize("error", [ValueError("operands could not be broadcast"), IndexError("out of range")])
+def test_an_error_of_ours_is_not_scored_as_a_refusal(error, tmp_path):
+    """Items 0 to 5 are answered; the pipeline breaks on the second batch, and nothing of it is written down."""
+
+    def write(items, **options):
+        if "item 8" in items:
+            raise error
+        return [answer("right", 1) for _ in items]
+
+    with pytest.raises(type(error), match=str(error)):
+        sweep(Words(), [run(write)], [4], folder=tmp_path, batch_size=6)
+    assert len(lines(tmp_path)) == 6
 
 
 @pytest.fixture
@@ -191,7 +203,7 @@ def long_winded():
             texts = super().__call__(items, **options)
             numbers = [int(item.split()[1]) for item in items]
             return [
-                replace(one, shortened=number % 2 == 0, hit_max_length=number % 4 == 0)
+                replace(one, around=number % 2 == 0, hit_max_length=number % 4 == 0)
                 for number, one in zip(numbers, texts, strict=True)
             ]
 
@@ -222,27 +234,16 @@ def test_lines_from_before_items_were_counted_as_shortened_are_still_read(long_w
     assert "only a part" not in console.export_text()
 
 
-def test_a_pipeline_that_shortens_nothing_need_not_say_so():
-    @dataclass
-    class Plain:
-        text: str
-        evaluations: int
-        hit_max_length: bool = False
-
-    (point,) = sweep(Words(), [run(lambda items, **_: [Plain("right", 1) for _ in items])], [4])
-    assert point.shortened == 0
-
-
 # Options --------------------------------------------------------------------------------------------------------------
 
 
 def test_defaults_are_those_of_the_paper():
-    chosen = options_of([run(None, "a"), run(None, "b", "mdm")], SAMPLERS, {})
+    chosen = options_of([run(None, "a"), run(None, "b", "mdm")], DEFAULTS["gsm8k"], {})
     assert chosen == {
         "a": {"sampler": "adaptive", "temperature": 0.0, "confidence": "top_prob", "window": (5.0, 64)},
         "b": {"sampler": "low_confidence", "temperature": 0.0, "block": 32},
     }
-    (tau,) = options_of([run(None)], SAMPLERS, {"sampler": "tau", "temperature": 1.0}).values()
+    (tau,) = options_of([run(None)], DEFAULTS["gsm8k"], {"sampler": "tau", "temperature": 1.0}).values()
     assert tau == {"sampler": "tau", "temperature": 1.0}
 
 
@@ -279,7 +280,7 @@ def test_two_runs_are_compared_item_by_item_in_a_table_and_a_figure(tmp_path, co
     points = sweep(Words(), runs, [4, 16], folder=tmp_path)
     (mine, base, difference), (_, _, second) = differences(points)
     assert (mine.run, base.run, mine.steps, base.steps) == ("strong", "weak/run", 4, 4)
-    assert difference.value == pytest.approx(mine.share.value - base.share.value)
+    assert difference.value == pytest.approx(mine.measured.value - base.measured.value)
     assert difference.low > 0 and second.low > 0 and (tmp_path / "weak_run-4.jsonl").exists()
     console.print(table_of(points, Words()))
     shown = console.export_text()
@@ -294,7 +295,7 @@ def test_items_of_a_group_tell_less_in_a_difference():
     pair = run(lambda items, **_: texts(items, range(12))), run(lambda items, **_: texts(items, range(10, 20)), "other")
 
     def texts(items, right):
-        return [Text("right" if int(item.split()[1]) in right else "wrong", 1) for item in items]
+        return [answer("right" if int(item.split()[1]) in right else "wrong", 1) for item in items]
 
     ((_, _, alone),) = differences(sweep(Words(), pair, [4]))
     ((_, _, grouped),) = differences(sweep(Words(groups=groups), pair, [4]))

@@ -52,18 +52,11 @@ def compete(
     from rich.console import Console
 
     from flexmdm.sweeps import sweep as sweeps
+    from flexmdm.sweeps.registry import benchmark_class
 
     console = console or Console()
-    if name == "gsm8k":
-        from flexmdm.sweeps import gsm8k as math
-
-        contest: Any = math.GSM8K.read(place, split)
-        entrants = [math.entrant_of(run, *loaded) for run, loaded in runs.items()]
-    else:
-        from flexmdm.sweeps import humaneval as code
-
-        contest = code.HumanEvalInfill.read(place, split, workers)
-        entrants = [code.entrant_of(run, *loaded) for run, loaded in runs.items()]
+    contest = benchmark_class(name).read(place, split, **({"workers": workers} if workers else {}))
+    entrants = [contest.entrant(run, *loaded) for run, loaded in runs.items()]
     folder = None if json is None else json.with_suffix(".items")
     points = sweeps.sweep(contest, entrants, steps, num, folder, **options)
     console.print(sweeps.table_of(points, contest))

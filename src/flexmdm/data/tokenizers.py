@@ -36,7 +36,11 @@ _AROUND = 20  # characters of a text before and behind what is wrong in it
 _ASKED = 10  # seconds for the hub to answer
 
 
-class UnknownCharacters(ValueError):
+class Unanswerable(ValueError):
+    """A request that a model cannot take, such as a prompt that is too long for it."""
+
+
+class UnknownCharacters(Unanswerable):
     """A text has characters that a tokenizer does not know."""
 
 
@@ -415,9 +419,9 @@ def _with_code_point(character: str) -> str:
 def _refuse_surrogates(text: str) -> None:
     r"""Raise an error if Python read bytes that are no UTF-8, such as of the command line, or half a surrogate pair.
 
-    >>> _refuse_surrogates("caf\udce9 au lait")
+    >>> _refuse_surrogates("caf\udce9")
     Traceback (most recent call last):
-    ValueError: 'caf\udce9 au lait' has the byte 0xe9, which is not UTF-8; write the text in UTF-8
+    flexmdm.data.tokenizers.Unanswerable: 'caf\udce9' has the byte 0xe9, which is not UTF-8; write the text in UTF-8
     """
     found = SURROGATE.search(text)
     if found is None:
@@ -426,7 +430,7 @@ def _refuse_surrogates(text: str) -> None:
     what = "half a surrogate pair, which is no character; take it out"
     if 0xDC80 <= code <= 0xDCFF:
         what = f"the byte 0x{code - 0xDC00:02x}, which is not UTF-8; write the text in UTF-8"
-    raise ValueError(f"{text[max(start - _AROUND, 0) : start + _AROUND]!r} has {what}")
+    raise Unanswerable(f"{text[max(start - _AROUND, 0) : start + _AROUND]!r} has {what}")
 
 
 def words_of(text: str) -> list[str]:

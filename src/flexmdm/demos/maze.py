@@ -153,12 +153,12 @@ def train_both(output: Path, config: RunConfig, minutes: float, steps: int | Non
 def measure(folder: Path, counts: Sequence[int], num: int, seed: int, console: Console) -> Contender:
     """Let a run plan through held-out problems, by the sampler that suits it best."""
     task, model = load_as("maze", folder)
-    denoiser, log = model.denoiser(), read_log(folder / LOG_FILE)
+    log = read_log(folder / LOG_FILE)
     plans: list[Plans] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
         bar = bars.add_task(f"{NAMES[task.model]} plans", total=len(counts) * num)
         for count in counts:
-            plans.append(plan(task, denoiser, count, num, seed=seed))
+            plans.append(plan(task, model, count, num, seed=seed))
             bars.advance(bar, num)
     score = plans[0].score
     return Contender(

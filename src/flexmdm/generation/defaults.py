@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 STEPS = 64  # grid points of every sampler; a step of `spaced` may take several evaluations
@@ -17,12 +18,14 @@ class Defaults:
         revealing: sampler of an MDM.
         temperature: of the tokens; 0 takes the most probable one.
         steps: grid points.
+        settings: further options of a sampler, by its name, where they differ from the sampler's own defaults.
     """
 
     inserting: str = "spaced"
     revealing: str = "tau"
     temperature: float = 1.0
     steps: int = STEPS
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def options(self, inserts: bool) -> dict[str, Any]:
         """Return the options of `generate` for a model that inserts, or for one that does not.
@@ -34,11 +37,16 @@ class Defaults:
         return {"sampler": sampler, "steps": self.steps, "temperature": self.temperature}
 
 
+_PAPER: dict[str, dict[str, Any]] = {
+    "adaptive": {"confidence": "top_prob", "window": (5.0, 64)},
+    "low_confidence": {"block": 32},
+}
 # Writing: sequences as they come. Planning: one wants the best path, and LLaDA's low-confidence remasking plans better
-# than `adaptive` at every K on 21 x 21 (benchmarks/results/maze21.md). The two benchmarks: the paper's samplers.
+# than `adaptive` at every K on 21 x 21 (benchmarks/results/maze21.md). The two benchmarks: the paper's samplers, with
+# their settings.
 DEFAULTS = {
     "writing": Defaults(),
     "planning": Defaults("spaced", "low_confidence", temperature=0.0),
-    "gsm8k": Defaults("adaptive", "low_confidence", temperature=0.0),
-    "humaneval-infill": Defaults("adaptive", "adaptive", temperature=0.0),
+    "gsm8k": Defaults("adaptive", "low_confidence", temperature=0.0, settings=_PAPER),
+    "humaneval-infill": Defaults("adaptive", "adaptive", temperature=0.0, settings=_PAPER),
 }

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from flexmdm.canvas import Canvas, Prompt
-from flexmdm.denoiser import Denoiser, predict
+from flexmdm.denoiser import Denoiser, Prediction, check_log_probs, predict
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.defaults import DEFAULTS, STEPS
 from flexmdm.generation.likeliest import LikeliestSampler
@@ -241,6 +241,7 @@ class _Loop:
         self.possible = torch.ones(total, dtype=torch.bool)
         self.finished: list[tuple[Tensor, Canvas]] = []
         self.done = 0
+        self.checked = False  # whether log_probs were looked at: once tells enough
 
     def complete(self, canvas: Canvas, alpha: Tensor, sequences: Tensor) -> None:
         """Step a batch of sequences until all are finished."""
@@ -255,8 +256,11 @@ class _Loop:
                 if not len(canvas):
                     self._report(step + 1, canvas, alpha, sequences)
                     break
+            if not self.checked and len(prediction.log_probs):
+                check_log_probs(prediction.log_probs)
+                self.checked = True
             rng = StepRandomness(self.seed, sequences + self.first, step)
-            after, clock = self.sampler.step(canvas, prediction, alpha, rng)
+            after, clock = self._step(canvas, prediction, alpha, rng)
             self._check_progress(canvas, alpha, after, clock)
             if self.recorder is not None:
                 self.recorder.record(step, sequences, canvas, after, clock)
@@ -264,6 +268,15 @@ class _Loop:
             everyone = torch.ones_like(alpha, dtype=torch.bool)
             canvas, alpha, sequences = self._put_away(after, clock, sequences, everyone)
             self._report(step, canvas, alpha, sequences)
+
+    def _step(
+        self, canvas: Canvas, prediction: Prediction, alpha: Tensor, rng: StepRandomness
+    ) -> tuple[Canvas, Tensor]:
+        made = self.sampler.step(canvas, prediction, alpha, rng)
+        if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Canvas) and isinstance(made[1], Tensor):
+            return made
+        what = f"({', '.join(type(one).__name__ for one in made)})" if isinstance(made, tuple) else type(made).__name__
+        raise TypeError(f"a step of the sampler gave {what}: it must return the next canvas and the next clock alpha")
 
     def _report(self, step: int, canvas: Canvas, alpha: Tensor, sequences: Tensor) -> None:
         if self.callback is not None:

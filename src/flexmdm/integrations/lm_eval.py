@@ -26,20 +26,23 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from flexmdm.generation.defaults import DEFAULTS
 from flexmdm.objective import likelihood
 from flexmdm.sequences import Ragged
-from flexmdm.sweeps.gsm8k import entrant_of as gsm8k_entrant
-from flexmdm.sweeps.humaneval import entrant_of as humaneval_entrant
-from flexmdm.sweeps.sweep import Entrant, options_of, written
-from flexmdm.tasks.pipeline import BATCH, progress_bar
+from flexmdm.sweeps.gsm8k import GSM8K
+from flexmdm.sweeps.humaneval import HumanEvalInfill
+from flexmdm.sweeps.sweep import Benchmark, asked, options_of
+from flexmdm.tasks.pipeline import BATCH
 from flexmdm.tasks.sft.pipeline import SFTPipeline
+from flexmdm.tasks.task import Task
 from flexmdm.tasks.templates import prefix_templates
 from flexmdm.tasks.text.pipeline import TextPipeline
+
+if TYPE_CHECKING:
+    from flexmdm.backbones.model import FlexMDMModel
 
 try:
     from lm_eval.api import model as lm_eval_model
@@ -78,19 +81,19 @@ class FlexMDMRun(_LM):
         self.responder = Responder(*load(Path(run), device), **options)
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """A text for each (context, arguments); of the arguments only ``until`` counts, the rest are the run's."""
+        """Return a text for each (context, arguments), of which only ``until`` counts, the rest is the run's."""
         texts = self.responder.texts([one.args[0] for one in requests])
         return [_cut(text, one.args[1].get("until")) for text, one in zip(texts, requests, strict=True)]
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """For each (context, continuation) the bound of `Responder.log_likelihood`.
+        """Return for each (context, continuation) the bound of `Responder.log_likelihood`.
 
         Nothing is greedy here, as the order of the tokens is free: the second is always false.
         """
         return [(self.responder.log_likelihood(*one.args), False) for one in requests]
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-        """Not for these models."""
+        """Raise: these models have none."""
         raise NotImplementedError("a run has no window that rolls over a text: measure texts by flexmdm eval")
 
 
@@ -109,43 +112,36 @@ class Responder:
 
     def __init__(
         self,
-        task: Any,
-        model: Any,
+        task: Task,
+        model: FlexMDMModel,
         steps: int = 64,
         seed: int = 0,
         batch_size: int | str | None = None,
         num_times: int = 64,
         **options: Any,
     ) -> None:
-        self.answers = isinstance(task.pipeline(model), SFTPipeline)  # and does not fill gaps
-        name, entrant_of = ("gsm8k", gsm8k_entrant) if self.answers else ("humaneval-infill", humaneval_entrant)
+        self.pipeline = task.pipeline(model)
+        self.answers = isinstance(self.pipeline, SFTPipeline)  # and does not fill gaps
+        benchmark: Benchmark = GSM8K(()) if self.answers else HumanEvalInfill({})
         if isinstance(options.get("window"), str):
             share, _, most = options["window"].partition(":")
             options["window"] = float(share), int(most)
         self.task, self.model, self.num_times = task, model, num_times
         self.batch_size = BATCH if batch_size in (None, "auto") else int(batch_size)
-        self.entrant: Entrant = entrant_of("the run", task, model)
-        (chosen,) = options_of([self.entrant], DEFAULTS[name], options).values()
-        self.options = {**chosen, "steps": steps, "seed": seed}
+        self.entrant = benchmark.entrant("the run", task, model)
+        (chosen,) = options_of([self.entrant], benchmark.defaults, options).values()
+        self.options: dict[str, Any] = {**chosen, "steps": steps, "seed": seed}
 
     def texts(self, contexts: Sequence[str]) -> list[str]:
-        """One for each context; empty where the model cannot take it."""
+        """Return a text for each context; empty where the model cannot take it."""
         items = contexts if self.answers else [_pair(context) for context in contexts]
-        found: list[str] = []
-        with progress_bar(len(items), "generating") as show:
-            for start in range(0, len(items), self.batch_size):
-                part = items[start : start + self.batch_size]
-
-                def later(done: int, step: Any, start: int = start) -> None:
-                    show(start + done, step)
-
-                found += [one.text for one in written(self.entrant.write, part, start, later, **self.options)]
-        return found
+        batches = asked(self.entrant, items, batch_size=self.batch_size, **self.options)
+        return [one.text for answers, _ in batches for one in answers]
 
     def log_likelihood(self, context: str, continuation: str) -> float:
-        """A lower bound on that of the continuation given the context, marginalised over the embeddings."""
-        task = self.task
-        if not self.answers and not isinstance(task.pipeline(self.model), TextPipeline):
+        """Return a lower bound on that of the continuation given the context, marginalised over the embeddings."""
+        task = self.pipeline.task
+        if not self.answers and not isinstance(self.pipeline, TextPipeline):
             raise NotImplementedError(f"a run on {task.name} has no likelihood of what follows a context")
         prompt = task.encode((("user", context),)) if self.answers else task.text.encode([context])[0]
         x1 = Ragged.from_lists([[*prompt, *task.text.encode([continuation])[0]]])
@@ -159,7 +155,7 @@ class Responder:
 
 
 def _pair(context: str) -> tuple[str, str]:
-    """What stands before and behind the gap.
+    """Return the text before and behind the gap.
 
     >>> _pair("def one():<|gap|>1"), _pair("Once upon")
     (('def one():', '1'), ('Once upon', ''))
@@ -169,21 +165,21 @@ def _pair(context: str) -> tuple[str, str]:
 
 
 def _cut(text: str, until: Any) -> str:
-    """Up to the first of the strings ``until``.
+    """Return the text up to the first of the strings ``until``.
 
     >>> _cut("18\\n\\nQuestion: next", ["Question:", "\\n\\n"])
     '18'
     """
     ends = [until] if isinstance(until, str) else list(until or [])
-    places = [text.find(end) for end in ends if end and end in text]
-    return text[: min(places)] if places else text
+    found = [text.find(end) for end in ends if end and end in text]
+    return text[: min(found)] if found else text
 
 
 # Tasks ----------------------------------------------------------------------------------------------------------------
 
 
 def gsm8k(data: str | Path, split: str = "test", num: int | None = None) -> dict[str, Any]:
-    """GSM8K from the official files (or any in their form) as a task of lm-eval, scored by its flexible rule.
+    """Return GSM8K from the official files (or any in their form) as a task of lm-eval, scored by its flexible rule.
 
     Args:
         data, split: of `flexmdm.tasks.math.read_problems`.
@@ -204,7 +200,7 @@ def gsm8k(data: str | Path, split: str = "test", num: int | None = None) -> dict
 
 
 def humaneval_infill(data: str | Path, split: str = "single-line", num: int | None = None) -> dict[str, Any]:
-    """HumanEval-infilling from the official files as a task of lm-eval, scored by running the tests in our sandbox.
+    """Return HumanEval-infilling from the official files as a task of lm-eval, scored by the tests in our sandbox.
 
     Args:
         data, split: of `flexmdm.tasks.code.read_problems`.
@@ -229,7 +225,7 @@ def humaneval_infill(data: str | Path, split: str = "single-line", num: int | No
 
 
 def _task(name: str, docs: list[dict[str, str]], text: Any, target: Any, measure: str, right: Any) -> dict[str, Any]:
-    """The configuration of a task that generates, each text right or wrong."""
+    """Return the configuration of a task that generates, each text right or wrong."""
 
     def dataset(**_: Any) -> Any:
         from datasets import Dataset, DatasetDict
@@ -256,7 +252,7 @@ _TASKS = {"gsm8k": gsm8k, "humaneval-infill": humaneval_infill}
 
 
 def main() -> None:
-    """One of our tasks if the first argument names it; else ``lm_eval``."""
+    """Run one of our tasks if the first argument names it; else ``lm_eval``."""
     parser, first = _parser(), sys.argv[1:2]
     if first in (["-h"], ["--help"]):
         parser.print_help()
@@ -297,9 +293,9 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     try:
         if given.limit is not None and given.limit < 1:
             raise ValueError(f"--limit is at least 1, got {given.limit}")
-        for option, place in (("run", given.run), ("data", given.data)):
-            if not place.exists():
-                raise FileNotFoundError(f"--{option} {place}: no such folder")
+        for option, path in (("run", given.run), ("data", given.data)):
+            if not path.exists():
+                raise FileNotFoundError(f"--{option} {path}: no such folder")
         task = _TASKS[given.task](given.data, **({"split": given.split} if given.split else {}), num=given.limit)
         model = FlexMDMRun(str(given.run), given.device, steps=given.steps)
     except (OSError, ValueError) as error:

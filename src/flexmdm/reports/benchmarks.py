@@ -18,7 +18,7 @@ def draw(points: Sequence[Point], benchmark: Benchmark, file: Path) -> None:
     curves = []
     for (run, sampler), mine in lines.items():
         mine.sort(key=lambda point: point.evaluations)
-        shares = [point.share for point in mine]
+        shares = [point.measured for point in mine]
         curves.append(
             Curve(
                 f"{run}, {sampler}" if several else run,

@@ -207,12 +207,12 @@ def evaluate(
 ) -> list[MazeScore]:
     """Plan through held-out problems with each number of subgoals, and print the table."""
     console = console or Console()
-    denoiser, scores = model.denoiser(), []
+    scores = []
     with bar_on_stderr() as progress:
         for count in counts:
             bar = progress.add_task(f"K = {count}", total=num)
             options["progress"] = lambda done, _, bar=bar: progress.update(bar, completed=done)
-            scores.append(plan(task, denoiser, count, num, **options).score)
+            scores.append(plan(task, model, count, num, **options).score)
     console.print(table_of(scores, f"{task.size} x {task.size} maze, {task.model}, {num} held-out problems each"))
     return scores
 

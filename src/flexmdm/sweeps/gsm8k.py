@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from flexmdm.generation.defaults import DEFAULTS, Defaults
-from flexmdm.sweeps.sweep import Entrant, Scored, fingerprint, split_of, title_of
+from flexmdm.sweeps.sweep import Entrant, Refused, Scored, split_of, title_of
 from flexmdm.tasks.math.problems import SIZES, WordProblem, file_of, read_problems
 from flexmdm.tasks.math.scoring import judged, score
+from flexmdm.tasks.pipeline import Answer
 from flexmdm.tasks.sft.pipeline import SFTPipeline
 from flexmdm.tasks.task import Task
 
@@ -23,7 +24,7 @@ class GSM8K:
     """Word problems as a benchmark of `flexmdm.sweeps.sweep`.
 
     >>> benchmark = GSM8K((WordProblem("How many clips?", "48 + 24 = 72\\n#### 72"),))
-    >>> benchmark.score([benchmark.line(0, "She sold 72 clips.")], None).right
+    >>> benchmark.score([{"generation": "She sold 72 clips."}], None).right
     [True]
     """
 
@@ -35,7 +36,7 @@ class GSM8K:
 
     @classmethod
     def read(cls, data: Path, split: str | None = None) -> Self:
-        """A split of the official folder, by default ``test``, or any file whose answers end with ``#### 42``."""
+        """Read a split of the official folder, by default ``test``, or any file whose answers end with ``#### 42``."""
         split = split_of(Path(data), split, "test", {name: name for name in SIZES})
         file = file_of(Path(data), split)
         return cls(read_problems(file), split, file)
@@ -51,29 +52,28 @@ class GSM8K:
 
     @property
     def items(self) -> Sequence[str]:
-        """The questions; each run writes them in its own format."""
+        """Return the questions; each run writes them in its own format."""
         return [problem.question for problem in self.problems]
 
     @property
     def groups(self) -> None:
-        """Every problem is its own."""
+        """Return nothing: every problem is its own."""
         return None
 
-    def line(self, number: int, text: str) -> dict[str, Any]:
-        return judged(number, self.problems[number], text).to_dict()
+    def entrant(self, name: str, task: Task, model: FlexMDMModel) -> Entrant:
+        """Return a run that answers questions."""
+        pipeline = task.pipeline(model)
+        if not isinstance(pipeline, SFTPipeline):
+            raise ValueError(
+                f"{name} was trained on the task {task.name}, and gsm8k asks questions: fine-tune a run on prompts and "
+                "answers (flexmdm train --task sft)"
+            )
+        return Entrant.of(name, task, model, pipeline.answers)
+
+    def line(self, number: int, answer: Answer | Refused) -> dict[str, Any]:
+        return judged(number, self.problems[number], answer.text).to_dict()
 
     def score(self, lines: Sequence[dict[str, Any]], file: Path | None) -> Scored:
         scored = score([judged(number, self.problems[number], line["generation"]) for number, line in enumerate(lines)])
         right = [item.correct for item in scored.items]
         return Scored(scored.accuracy, right, {"strict": asdict(scored.strict), "unanswered": scored.unanswered})
-
-
-def entrant_of(name: str, task: Task, model: FlexMDMModel) -> Entrant:
-    """Return a run that can be asked."""
-    pipeline = task.pipeline(model)
-    if not isinstance(pipeline, SFTPipeline):
-        raise ValueError(
-            f"{name} was trained on the task {task.name}, and gsm8k asks questions: fine-tune a run on prompts and "
-            "answers (flexmdm train --task sft)"
-        )
-    return Entrant(name, task.model, task.layout.inserts, fingerprint(model), pipeline.answers)

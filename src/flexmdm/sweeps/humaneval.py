@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 
 from flexmdm.generation.defaults import DEFAULTS, Defaults
 from flexmdm.sandbox import Sandbox
-from flexmdm.sweeps.sweep import Entrant, Scored, fingerprint, split_of, title_of
+from flexmdm.sweeps.sweep import Entrant, Refused, Scored, split_of, title_of
 from flexmdm.tasks.code.pipeline import CodePipeline
 from flexmdm.tasks.code.problems import SIZES, SPLITS, Problem, Sample, file_of, read_problems
 from flexmdm.tasks.code.scoring import CodeScore, function_of, score
@@ -38,7 +38,8 @@ class HumanEvalInfill:
 
     >>> problem = Problem("test/0", "def one():\\n", "1", "    return ", "def check(f):\\n    assert f() == 1", "one")
     >>> benchmark = HumanEvalInfill({"test/0": problem}, workers=1)
-    >>> benchmark.items, benchmark.score([benchmark.line(0, "    return 2 - ")], None).right
+    >>> filled = {"task_id": "test/0", "completion": "    return 2 - "}
+    >>> benchmark.items, benchmark.score([filled], None).right
     ([('def one():\\n', '1')], [True])
     """
 
@@ -51,7 +52,7 @@ class HumanEvalInfill:
 
     @classmethod
     def read(cls, data: Path, split: str | None = None, workers: int | None = None) -> Self:
-        """A split of the official folder, by default ``single-line``, or one file."""
+        """Read a split of the official folder, by default ``single-line``, or one file."""
         split = split_of(Path(data), split, "single-line", SPLITS)
         file = file_of(Path(data), split) if Path(data).is_dir() else Path(data)
         return cls(read_problems(file), split, workers, file)
@@ -67,19 +68,40 @@ class HumanEvalInfill:
 
     @property
     def items(self) -> Sequence[tuple[str, str]]:
-        """What stands before and behind each gap."""
+        """Return the text before and behind each gap."""
         return [(problem.prompt, problem.suffix) for problem in self.problems.values()]
 
     @property
     def groups(self) -> Sequence[str]:
-        """The functions that the tasks are cut from."""
+        """Return the functions that the tasks are cut from."""
         return list(map(function_of, self.problems))
 
-    def line(self, number: int, text: str) -> dict[str, Any]:
-        return {"task_id": list(self.problems)[number], "completion": text}
+    def entrant(self, name: str, task: Task, model: FlexMDMModel) -> Entrant:
+        """Return a run that can fill a gap: on code, or a FlexMDM on text."""
+        pipeline = task.pipeline(model)
+        if isinstance(pipeline, CodePipeline):
+            return Entrant.of(name, task, model, pipeline.fill)
+        if not isinstance(pipeline, TextPipeline):
+            raise ValueError(
+                f"{name} was trained on the task {task.name}, and humaneval-infill has gaps to fill: train a run on "
+                "code (flexmdm train --task code)"
+            )
+        if not task.layout.inserts:
+            raise ValueError(
+                f"{name} is an MDM on text, which fills a known number of masks: train it on code "
+                "(flexmdm train --task code --model mdm), where it learns to find the length"
+            )
+
+        def write(pairs: Sequence[tuple[str, str]], **options: Any) -> list[Answer]:
+            return [replace(one, text=one.gaps[0]) for one in pipeline.fill(pairs, **options)]
+
+        return Entrant.of(name, task, model, write)
+
+    def line(self, number: int, answer: Answer | Refused) -> dict[str, Any]:
+        return {"task_id": list(self.problems)[number], "completion": answer.text}
 
     def score(self, lines: Sequence[dict[str, Any]], file: Path | None) -> Scored:
-        """Verdicts go to a file beside that of the lines, ``NAME.results.jsonl``."""
+        """Run the tests; verdicts go to a file beside that of the lines, ``NAME.results.jsonl``."""
         results = None if file is None else file.with_suffix(".results.jsonl")
         samples = [Sample(line["task_id"], line["completion"]) for line in lines]
         if results is not None and results.exists():
@@ -97,7 +119,7 @@ def score_with_bar(
     results: Path | None = None,
     workers: int | None = None,
 ) -> CodeScore:
-    """`score` with a progress bar on standard error."""
+    """Return the `score` of samples, with a progress bar on standard error."""
     columns = (TextColumn("running tests"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with bar_on_stderr(*columns) as progress:
         bar = progress.add_task("", total=len(samples))
@@ -110,31 +132,8 @@ def score_with_bar(
         )
 
 
-def entrant_of(name: str, task: Task, model: FlexMDMModel) -> Entrant:
-    """Return a run that can fill a gap: on code, or a FlexMDM on text."""
-    pipeline = task.pipeline(model)
-    known = name, task.model, task.layout.inserts, fingerprint(model)
-    if isinstance(pipeline, CodePipeline):
-        return Entrant(*known, pipeline.fill)
-    if not isinstance(pipeline, TextPipeline):
-        raise ValueError(
-            f"{name} was trained on the task {task.name}, and humaneval-infill has gaps to fill: train a run on code "
-            "(flexmdm train --task code)"
-        )
-    if not task.layout.inserts:
-        raise ValueError(
-            f"{name} is an MDM on text, which fills a known number of masks: train it on code "
-            "(flexmdm train --task code --model mdm), where it learns to find the length"
-        )
-
-    def write(pairs: Sequence[tuple[str, str]], **options: Any) -> list[Answer]:
-        return [replace(one, text=one.gaps[0]) for one in pipeline.fill(pairs, **options)]
-
-    return Entrant(*known, write)
-
-
 def _keep(results: Path, samples: Sequence[Sample]) -> None:
-    """Of the verdicts in a file only those of these samples; a line that was cut off goes too."""
+    """Remove the verdicts on other samples from a file, and a line that was cut off."""
     wanted = {(sample.task_id, sample.completion) for sample in samples}
     kept = []
     for line in results.read_text(encoding="utf-8").splitlines(keepends=True):

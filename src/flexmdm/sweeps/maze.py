@@ -1,27 +1,35 @@
-"""How well a model plans: success on held-out problems, with its price."""
+"""Success of a model that plans on held-out problems, with its price."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flexmdm.denoiser import Denoiser
-from flexmdm.evaluation.intervals import wilson
-from flexmdm.generation import generate
-from flexmdm.generation.defaults import DEFAULTS
+from flexmdm.evaluation.intervals import rate
+from flexmdm.generation.defaults import DEFAULTS, Defaults
+from flexmdm.generation.generate import Progress
+from flexmdm.sweeps.journal import Journal
+from flexmdm.sweeps.sweep import Entrant, Refused, Scored, measured
 from flexmdm.tasks.maze.checker import check
+from flexmdm.tasks.maze.pipeline import MazePipeline
 from flexmdm.tasks.maze.task import MazeTask
+from flexmdm.tasks.pipeline import Answer
+from flexmdm.tasks.task import Task
+
+if TYPE_CHECKING:
+    from flexmdm.backbones.model import FlexMDMModel
 
 BATCH = 128  # problems worked on at a time
 
 
 @dataclass(frozen=True)
 class MazeScore:
-    """What came of ``num`` held-out problems.
+    """Measures of ``num`` held-out problems.
 
     Attributes:
         model, size, subgoals, num, sampler, steps, temperature, seed, confidence: what was asked (``confidence`` is
@@ -66,6 +74,65 @@ class Plans:
     score: MazeScore
 
 
+@dataclass(frozen=True)
+class Problems:
+    """Held-out problems of a maze as a benchmark of `flexmdm.sweeps.sweep`; a path is right if it is a solution.
+
+    Attributes:
+        task: the maze.
+        subgoals: K of every problem, start and goal included.
+        num: how many problems.
+        seed: of the problems.
+    """
+
+    task: MazeTask
+    subgoals: int
+    num: int = 500
+    seed: int = 0
+    name: str = "maze"
+    measure: str = "success"
+    groups: None = None
+
+    @property
+    def title(self) -> str:
+        size = self.task.size
+        return f"{size} x {size} maze, {self.subgoals} subgoals"
+
+    @property
+    def defaults(self) -> Defaults:
+        """Return the samplers that plan best."""
+        return DEFAULTS["planning"]
+
+    @cached_property
+    def items(self) -> list[list[int]]:
+        """Return the subgoals of each problem."""
+        return self.task.problems(self.num, self.subgoals, self.seed)
+
+    def entrant(self, name: str, task: Task, model: FlexMDMModel) -> Entrant:
+        """Return a run on this maze."""
+        pipeline = task.pipeline(model)
+        if not isinstance(pipeline, MazePipeline):
+            raise ValueError(f"{name} was trained on the task {task.name}, and these are problems of a maze")
+        if not np.array_equal(pipeline.task.maze.passable, self.task.maze.passable):
+            raise ValueError(f"{name} was trained on another maze than that of these problems")
+        return Entrant.of(name, task, model, pipeline.plan)
+
+    def line(self, number: int, answer: Answer | Refused) -> dict[str, Any]:
+        return {"subgoals": self.items[number], "path": list(answer.tokens)}
+
+    def score(self, lines: Sequence[dict[str, Any]], file: Path | None = None) -> Scored:
+        paths, problems = [line["path"] for line in lines], self.items[: len(lines)]
+        checked = check(self.task.maze.passable, paths, problems)
+        excess = np.array([len(path) for path in paths]) - shortest(self.task, problems)
+        success = checked.success
+        figures = {
+            "valid": float(checked.valid.mean()),
+            "in_order": float(checked.in_order.mean()),
+            "excess": float(excess[success].mean()) if success.any() else None,
+        }
+        return Scored(rate(int(success.sum()), len(lines)), success.tolist(), figures)
+
+
 def settings_of(task: MazeTask, **options: Any) -> dict[str, Any]:
     """Return the options of `generate` for a maze: those that were given, and else what plans best.
 
@@ -79,7 +146,7 @@ def settings_of(task: MazeTask, **options: Any) -> dict[str, Any]:
 
 def plan(
     task: MazeTask,
-    denoiser: Denoiser,
+    model: FlexMDMModel,
     subgoals: int,
     num: int = 500,
     seed: int = 0,
@@ -89,29 +156,22 @@ def plan(
     """Solve ``num`` held-out problems with ``subgoals`` subgoals each and check the answers.
 
     Args:
-        task: the maze.
-        denoiser: the trained model.
+        task, model: what was trained.
         subgoals: K, start and goal included.
         num: how many problems.
         seed: of the problems and of generation.
         progress: called with (problems done, problems in all).
         options: of `generate`; default: `settings_of`.
     """
-    problems = task.problems(num, subgoals, seed)
-    settings = settings_of(task, **options)
-    began = time.perf_counter()
-    paths, evaluations = [], 0
-    for start in range(0, num, BATCH):
-        prompts = [task.prompt(problem) for problem in problems[start : start + BATCH]]
-        out = generate(denoiser, prompts=prompts, seed=seed, first_sequence=start, **settings)
-        paths += [task.path(sequence) for sequence in out.sequences]
-        evaluations += sum(out.evaluations)
+    benchmark, settings = Problems(task, subgoals, num, seed), settings_of(task, **options)
+    journal = Journal(None, {})
+
+    def show(done: int, step: Progress) -> None:
         if progress is not None:
-            progress(len(paths), num)
-    seconds = (time.perf_counter() - began) / num
-    checked = check(task.maze.passable, paths, problems)
-    low, high = wilson(int(checked.success.sum()), num)
-    excess = np.array([len(path) for path in paths]) - shortest(task, problems)
+            progress(done + step.finished, num)
+
+    entrant = benchmark.entrant(task.model, task, model)
+    point = measured(benchmark, entrant, settings, seed, journal=journal, batch_size=BATCH, progress=show)
     score = MazeScore(
         model=task.model,
         size=task.size,
@@ -121,21 +181,19 @@ def plan(
         steps=settings["steps"],
         temperature=settings["temperature"],
         seed=seed,
-        success=float(checked.success.mean()),
-        low=low,
-        high=high,
-        valid=float(checked.valid.mean()),
-        in_order=float(checked.in_order.mean()),
-        excess=float(excess[checked.success].mean()) if checked.success.any() else None,
-        evaluations=evaluations / num,
-        seconds=seconds,
+        success=point.measured.value,
+        low=point.measured.low,
+        high=point.measured.high,
+        evaluations=point.evaluations,
+        seconds=point.seconds,
         confidence=settings.get("confidence"),
+        **point.figures,
     )
-    return Plans(problems, paths, checked.success, score)
+    return Plans(benchmark.items, [line["path"] for line in journal.lines], np.array(point.right), score)
 
 
 def shortest(task: MazeTask, problems: Sequence[Sequence[int]]) -> np.ndarray:
-    """Cells of the shortest walk through the subgoals of each problem."""
+    """Return the cells of the shortest walk through the subgoals of each problem."""
     index, distances = task.maze.open_index, task.maze.distances
     cells = np.array([index[list(problem)] for problem in problems])  # [num, K]
     return 1 + distances[cells[:, :-1], cells[:, 1:]].sum(1, dtype=np.int64)

@@ -10,57 +10,47 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.evaluation.intervals import Interval, paired
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.defaults import Defaults
 from flexmdm.generation.generate import SAMPLERS, sampler_named
 from flexmdm.generation.samplers import Grid
 from flexmdm.sweeps.journal import Journal
-from flexmdm.tasks.pipeline import BATCH, progress_bar
+from flexmdm.tasks.pipeline import BATCH, Answer, Callback, progress_bar
+from flexmdm.tasks.task import Task
 
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
 
-_PAPER: dict[str, dict[str, Any]] = {
-    "adaptive": {"confidence": "top_prob", "window": (5.0, 64)},
-    "low_confidence": {"block": 32},
-}
 OF_SAMPLERS = ("confidence", "window", "spacing", "block")  # options that only some samplers have
 _SAMPLE = 1024
 
 
-class Written(Protocol):
-    """What a pipeline returns for an item; if it may leave out a part of one, also whether it was ``shortened``."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def evaluations(self) -> int: ...
-    @property
-    def hit_max_length(self) -> bool: ...
-
-
 @dataclass(frozen=True)
 class Refused:
-    """In the place of what was written for an item that the model cannot take, such as a prompt that is too long."""
+    """The place of an answer to an item that the model cannot take, such as a prompt that is too long."""
 
     why: str
     text: str = ""
+    tokens: tuple[int, ...] = ()
     evaluations: int = 0
     hit_max_length: bool = False
+    shortened: bool = False
 
 
-Writer = Callable[..., Sequence[Written]]
-"""Writes one text for each item; takes ``seed``, ``first_sequence``, ``callback`` and options of `flexmdm.generate`."""
+Writer = Callable[..., Sequence[Answer]]
+"""Answers each item; takes ``seed``, ``first_sequence``, ``callback`` and options of `flexmdm.generate`."""
 
 
 @dataclass(frozen=True)
@@ -81,36 +71,42 @@ class Entrant:
     weights: str
     write: Writer
 
+    @classmethod
+    def of(cls, name: str, task: Task, model: FlexMDMModel, write: Writer) -> Self:
+        """Return the entrant of a run, given what writes its answers."""
+        return cls(name, task.model, task.layout.inserts, fingerprint(model), write)
+
 
 @dataclass(frozen=True)
 class Scored:
-    """What the texts of a run are worth.
+    """The worth of the answers of a run.
 
     Attributes:
-        share: of the items that are right, with its 95% interval, which knows of the groups of items.
-        right: which they are.
-        figures: whatever else was found, for the JSON.
+        measured: the main figure, of which `Benchmark.measure` is the name, with its 95% interval: where items are
+            right or wrong, the share that is right.
+        right: which items are right; empty where none is right or wrong.
+        figures: all other figures, by name.
     """
 
-    share: Interval
+    measured: Interval
     right: list[bool]
     figures: dict[str, Any]
 
 
 class Benchmark(Protocol):
-    """Items, and what makes a text for one of them right."""
+    """Items, who can be asked them, and what the answers are worth."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def title(self) -> str:
-        """See `title_of`."""
+        """Return the name of the items, see `title_of`."""
         ...
 
     @property
     def measure(self) -> str:
-        """What the share of right items is called."""
+        """Return the name of the main figure."""
         ...
 
     @property
@@ -120,20 +116,24 @@ class Benchmark(Protocol):
 
     @property
     def items(self) -> Sequence[Any]:
-        """What a writer gets, as JSON."""
+        """Return the requests to a writer, as JSON."""
         ...
 
     @property
     def groups(self) -> Sequence[str] | None:
-        """For each item which others are made of the same, such as of one function; ``None`` if no two are."""
+        """Return for each item which others are made of the same, such as of one function; ``None`` if no two are."""
         ...
 
-    def line(self, number: int, text: str) -> dict[str, Any]:
-        """What is written down about the text for an item."""
+    def entrant(self, name: str, task: Task, model: FlexMDMModel) -> Entrant:
+        """Return a run as an entrant; raise if its task cannot be asked these items."""
+        ...
+
+    def line(self, number: int, answer: Answer | Refused) -> dict[str, Any]:
+        """Return the record of the answer to an item."""
         ...
 
     def score(self, lines: Sequence[dict[str, Any]], file: Path | None) -> Scored:
-        """The worth of the lines of the first items; ``file`` is where they are written."""
+        """Return the worth of the lines of the first items; ``file`` is where they are written."""
         ...
 
 
@@ -145,7 +145,7 @@ class Point:
         run, model: of the `Entrant`.
         options: of generation.
         num: items.
-        share, right, figures: of the `Scored`.
+        measured, right, figures: of the `Scored`.
         evaluations, seconds: per item, of those that were not refused.
         refused: items that the model could not take; they count as wrong.
         hit_max_length: texts that wanted to grow beyond the longest.
@@ -158,7 +158,7 @@ class Point:
     model: str
     options: dict[str, Any]
     num: int
-    share: Interval
+    measured: Interval
     evaluations: float
     seconds: float
     refused: int
@@ -179,7 +179,7 @@ class Point:
             "model": self.model,
             **self.options,
             "num": self.num,
-            measure: asdict(self.share),
+            measure: asdict(self.measured),
             **self.figures,
             "evaluations": self.evaluations,
             "seconds": self.seconds,
@@ -201,7 +201,7 @@ def sweep(
     console: Console | None = None,
     **options: Any,
 ) -> list[Point]:
-    """Every run with every number of steps.
+    """Measure every run with every number of steps.
 
     Args:
         benchmark: what to do.
@@ -229,26 +229,87 @@ def sweep(
             what = f"{entrant.name}, {count} steps"
             _say(journal, what, num, console)
             try:
-                _complete(journal, benchmark, entrant, num, batch_size or BATCH, seed=seed, **settings)
-                points.append(_point(benchmark, entrant, journal, num, settings))
+                points.append(measured(benchmark, entrant, settings, seed, num, journal, batch_size or BATCH))
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(_kept(journal, what, num, batch_size or BATCH)) from None
     return points
 
 
-def options_of(entrants: Sequence[Entrant], defaults: Defaults, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The options of each run by its name: those given, else the paper's.
+def measured(
+    benchmark: Benchmark,
+    entrant: Entrant,
+    options: dict[str, Any],
+    seed: int = 0,
+    num: int | None = None,
+    journal: Journal | None = None,
+    batch_size: int = BATCH,
+    progress: Callback | None = None,
+) -> Point:
+    """Ask one run the items that its journal does not have, and score its answers.
 
-    That is temperature 0; for ``adaptive`` the highest probability first, in a window (5, 64); for ``low_confidence``
-    blocks of 32 tokens. An option that only some samplers have goes to the runs that use these.
+    Args:
+        benchmark: what to ask.
+        entrant: who is asked.
+        options: of `flexmdm.generate`, known to be right.
+        seed: of generation.
+        num: the first so many items; by default all.
+        journal: what was answered before; by default nothing.
+        batch_size: items at a time.
+        progress: of `asked`.
+    """
+    num = len(benchmark.items) if num is None else num
+    journal = journal or Journal(None, {})
+    there = len(journal.lines)
+    for answers, seconds in asked(entrant, benchmark.items[:num], there, batch_size, progress, seed=seed, **options):
+        start = len(journal.lines)
+        journal.add([_line(benchmark, start + row, one, seconds) for row, one in enumerate(answers)])
+    return _point(benchmark, entrant, journal, num, options)
+
+
+def asked(
+    entrant: Entrant,
+    items: Sequence[Any],
+    first: int = 0,
+    batch_size: int = BATCH,
+    progress: Callback | None = None,
+    **options: Any,
+) -> Iterator[tuple[list[Answer | Refused], float]]:
+    """Yield the answers to the items from ``first`` on, batch by batch, and the seconds that each took.
+
+    Args:
+        entrant: who is asked.
+        items: some of a benchmark's.
+        first: the first item that is asked; batches begin at the same items wherever this is.
+        batch_size: items at a time.
+        progress: called with (items already complete, `flexmdm.generation.Progress`); by default shows a bar.
+        options: of `flexmdm.generate`, known to be right.
+    """
+    if first >= len(items):
+        return
+    what = f"{entrant.name}, {options['sampler']} {options['steps']}"
+    with nullcontext(progress) if progress else progress_bar(len(items) - first, what) as show:
+        for start in [first, *range((first // batch_size + 1) * batch_size, len(items), batch_size)]:
+            part = items[start : (start // batch_size + 1) * batch_size]
+            began = time.perf_counter()
+            answers = written(
+                entrant.write, part, start, lambda done, step, start=start: show(start - first + done, step), **options
+            )
+            yield answers, (time.perf_counter() - began) / len(part)
+
+
+def options_of(entrants: Sequence[Entrant], defaults: Defaults, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the options of each run by its name: those given, else the defaults.
+
+    An option that only some samplers have goes to the runs that use these; steps are left to the caller.
 
     Args:
         entrants: the runs.
-        defaults: the samplers, unless one is given.
+        defaults: of the benchmark.
         given: options of `flexmdm.generate`.
 
+    >>> from flexmdm.generation.defaults import DEFAULTS
     >>> runs = [Entrant("mine", "FlexMDM", True, "", list), Entrant("theirs", "MDM", False, "", list)]
-    >>> chosen = options_of(runs, Defaults("adaptive", "low_confidence", temperature=0.0), {"window": (2.0, 8)})
+    >>> chosen = options_of(runs, DEFAULTS["gsm8k"], {"window": (2.0, 8)})
     >>> chosen["mine"]
     {'sampler': 'adaptive', 'temperature': 0.0, 'confidence': 'top_prob', 'window': (2.0, 8)}
     >>> chosen["theirs"]
@@ -266,7 +327,7 @@ def options_of(entrants: Sequence[Entrant], defaults: Defaults, given: Mapping[s
         own = {f.name for f in fields(SAMPLERS[name])}
         mine = {key: value for key, value in given.items() if key not in OF_SAMPLERS or key in own}
         temperature = {"temperature": usual["temperature"]}
-        options: dict[str, Any] = {"sampler": name, **temperature, **_PAPER.get(name, {}), **mine}
+        options: dict[str, Any] = {"sampler": name, **temperature, **defaults.settings.get(name, {}), **mine}
         decoding = Decoding(options["temperature"], options.get("top_k"), options.get("top_p"))
         sampler_named(name, Grid(1), decoding, **{key: options[key] for key in OF_SAMPLERS if key in options})
         chosen[entrant.name] = options
@@ -283,11 +344,11 @@ def written(
     first: int = 0,
     callback: Callable[..., None] | None = None,
     **options: Any,
-) -> list[Written]:
-    """A text for each item, or a `Refused`.
+) -> list[Answer | Refused]:
+    """Return an answer for each item, or a `Refused`.
 
-    A pipeline refuses a batch that has an item it cannot take; then its halves are tried. Random numbers belong to an
-    item by its number, so the others come out the same.
+    A pipeline refuses a batch that has an item it cannot take by `Unanswerable`; then its halves are tried. Random
+    numbers belong to an item by its number, so the others come out the same. Every other error is nobody's answer.
 
     Args:
         write: of an `Entrant`.
@@ -298,7 +359,7 @@ def written(
     """
     try:
         return list(write(items, first_sequence=first, callback=callback, **options))
-    except ValueError as error:
+    except Unanswerable as error:
         if len(items) == 1:
             return [Refused(str(error))]
     half = len(items) // 2
@@ -314,7 +375,7 @@ def written(
 
 
 def fingerprint(model: FlexMDMModel) -> str:
-    """Tells the weights of a model from others: a digest of some numbers of each tensor."""
+    """Return what tells the weights of a model from others: a digest of some numbers of each tensor."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         flat = tensor.detach().flatten()
@@ -324,7 +385,7 @@ def fingerprint(model: FlexMDMModel) -> str:
 
 
 def differences(points: Sequence[Point]) -> Iterator[tuple[Point, Point, Interval]]:
-    """Each run against the first one with the same number of steps: by how much its share is higher, item by item."""
+    """Compare each run with the first one of the same number of steps: yield both, and their `difference`."""
     for point in points:
         base = next(other for other in points if other.steps == point.steps)
         if base is not point:
@@ -332,7 +393,7 @@ def differences(points: Sequence[Point]) -> Iterator[tuple[Point, Point, Interva
 
 
 def difference(point: Point, base: Point) -> Interval:
-    """By how much the share of ``point`` is above that of ``base``, item by item; both have the same items."""
+    """Return by how much the share of ``point`` is above that of ``base``, item by item; both have the same items."""
     return paired(np.array(point.right), np.array(base.right), groups=point.groups)
 
 
@@ -344,8 +405,8 @@ def _file_name(run: str, steps: int) -> str:
 
 
 def _digest(benchmark: Benchmark) -> str:
-    """Tells the items, and what is written down about them, such as the right answer, from others."""
-    items = [[item, benchmark.line(number, "")] for number, item in enumerate(benchmark.items)]
+    """Return what tells the items and their records, such as the right answers, from others."""
+    items = [[item, benchmark.line(number, Refused(""))] for number, item in enumerate(benchmark.items)]
     return hashlib.sha256(json.dumps(items).encode()).hexdigest()[:16]
 
 
@@ -362,7 +423,7 @@ def _say(journal: Journal, what: str, num: int, console: Console) -> None:
 
 
 def _kept(journal: Journal, what: str, num: int, batch_size: int) -> str:
-    """What is left of an interrupted sweep."""
+    """Return a sentence on what is left of an interrupted sweep."""
     if journal.file is None:
         return "nothing is kept without --json"
     there = min(len(journal.lines), num)
@@ -370,36 +431,12 @@ def _kept(journal: Journal, what: str, num: int, batch_size: int) -> str:
     return f"{what}: {there:,} of {num:,} items are kept in {journal.file.parent}{when}; the same command goes on"
 
 
-def _complete(
-    journal: Journal, benchmark: Benchmark, entrant: Entrant, num: int, batch_size: int, **options: Any
-) -> None:
-    """Generate what the journal does not have; batches begin at the same items whenever it was interrupted."""
-    there = len(journal.lines)
-    if there >= num:
-        return
-    with progress_bar(num - there, f"{entrant.name}, {options['sampler']} {options['steps']}") as show:
-        start = there
-        while start < num:
-            end = min((start // batch_size + 1) * batch_size, num)
-            began = time.perf_counter()
-            texts = written(
-                entrant.write,
-                benchmark.items[start:end],
-                start,
-                lambda done, step, start=start: show(start - there + done, step),
-                **options,
-            )
-            seconds = (time.perf_counter() - began) / len(texts)
-            journal.add([_line(benchmark, start + row, one, seconds) for row, one in enumerate(texts)])
-            start = end
-
-
-def _line(benchmark: Benchmark, number: int, one: Written, seconds: float) -> dict[str, Any]:
+def _line(benchmark: Benchmark, number: int, one: Answer | Refused, seconds: float) -> dict[str, Any]:
     line = {
-        **benchmark.line(number, one.text),
+        **benchmark.line(number, one),
         "evaluations": one.evaluations,
         "hit_max_length": one.hit_max_length,
-        "shortened": getattr(one, "shortened", False),
+        "shortened": one.shortened,
         "seconds": round(seconds, 6),
     }
     return {**line, "refused": one.why} if isinstance(one, Refused) else line
@@ -418,7 +455,7 @@ def _point(benchmark: Benchmark, entrant: Entrant, journal: Journal, num: int, o
         model=entrant.model,
         options=options,
         num=num,
-        share=scored.share,
+        measured=scored.measured,
         evaluations=sum(line["evaluations"] for line in asked) / len(asked),
         seconds=sum(line["seconds"] for line in asked) / len(asked),
         refused=num - len(asked),
@@ -435,7 +472,7 @@ def _point(benchmark: Benchmark, entrant: Entrant, journal: Journal, num: int, o
 
 
 def title_of(benchmark: str, split: str, num: int, official: Mapping[str, int], file: Path | None) -> str:
-    """What items are called: by their benchmark only if there are as many as it has, else by the file they are from.
+    """Return the name of items: of their benchmark only if there are as many as it has, else of their file.
 
     >>> title_of("GSM8K", "test", 1319, {"test": 1319}, Path("gsm8k/test.jsonl"))
     'GSM8K, test'
@@ -444,12 +481,12 @@ def title_of(benchmark: str, split: str, num: int, official: Mapping[str, int], 
     """
     if official.get(split) == num:
         return f"{benchmark}, {split}"
-    place = "items" if file is None else "/".join(file.resolve().parts[-2:])
-    return f"{place} (in the form of {benchmark})"
+    source = "items" if file is None else "/".join(file.resolve().parts[-2:])
+    return f"{source} (in the form of {benchmark})"
 
 
 def split_of(data: Path, given: str | None, default: str, files: Mapping[str, str]) -> str:
-    """Which split the items of a folder or a file are: of a file what its name says, else this name.
+    """Return the split that the items of a folder or a file are: of a file what its name says, else this name.
 
     Args:
         data: the folder or file.
@@ -470,7 +507,7 @@ def split_of(data: Path, given: str | None, default: str, files: Mapping[str, st
 
 
 def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
-    """One row per point."""
+    """Return a table with one row per point."""
     refused = any(point.refused for point in points)
     counted = [*(["refused"] if refused else []), *(["no answer"] if "unanswered" in points[0].figures else [])]
     title = escape(f"{benchmark.title}: {points[0].num:,} items")
@@ -483,7 +520,7 @@ def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
             point.run,
             point.model,
             sampler + (f" T={temperature:g}" if temperature else ""),
-            point.share.percent(),
+            point.measured.percent(),
             *(str(point.refused if heading == "refused" else point.figures["unanswered"]) for heading in counted),
             f"{point.evaluations:.0f}",
             f"{point.seconds:.2f}",
@@ -504,7 +541,7 @@ def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
 
 
 def _counted(what: str, name: str, points: Sequence[Point]) -> str:
-    """A line with how many there are of each point; nothing if there are none."""
+    """Return a line with how many there are of each point; nothing if there are none."""
     counts = [
         f"{getattr(point, name):,} of {point.num:,} ({point.run}, {point.steps} steps)"
         for point in points

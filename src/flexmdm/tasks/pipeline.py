@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
@@ -15,6 +16,7 @@ from rich.progress import Progress as Bar
 from torch import Tensor
 
 from flexmdm.canvas import Canvas, Prompt
+from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.denoiser import Denoiser, Prediction
 from flexmdm.generation import Event, Progress, generate
 from flexmdm.generation.defaults import DEFAULTS
@@ -168,9 +170,50 @@ class Pipeline:
         return [self.decode(requests[one.prompt], tokens[one.prompt], prompts[one.prompt], one) for one in found]
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model and all that its task needs to be used again to a folder."""
-        self.model.save_pretrained(folder)
+        """Write the model and all that `from_pretrained` needs to a folder, which can then go anywhere.
+
+        The tokenizer is inside, the data is not: of absolute paths only the names stay.
+        """
+        config = self.model.config
+        stored, config.task = config.task, _without_folders(self.task.to_dict())
+        try:
+            self.model.save_pretrained(folder)
+        finally:
+            config.task = stored
         self.task.save(Path(folder))
+
+    def push_to_hub(self, repo_id: str, private: bool | None = None, token: str | None = None) -> str:
+        """Upload what `save_pretrained` writes to the Hugging Face Hub, and return its address.
+
+        Args:
+            repo_id: such as ``someone/stories``; created if there is none.
+            private: whether a new repository is seen by nobody else.
+            token: of an account that may write there; by default the one that is logged in.
+        """
+        from huggingface_hub import HfApi
+
+        hub = HfApi(token=token)
+        address = hub.create_repo(repo_id, private=private, exist_ok=True)
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            hub.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Upload a FlexMDM")
+        return str(address)
+
+
+def _without_folders(stored: Any) -> Any:
+    """Return settings with the names alone of all absolute paths.
+
+    >>> _without_folders({"data": ["/home/me/stories.txt", "hf:/home/me/tales:test", "hf:a/tales"], "seed": 0})
+    {'data': ['stories.txt', 'hf:tales:test', 'hf:a/tales'], 'seed': 0}
+    """
+    if isinstance(stored, dict):
+        return {key: _without_folders(value) for key, value in stored.items()}
+    if isinstance(stored, list):
+        return [_without_folders(value) for value in stored]
+    if not isinstance(stored, str):
+        return stored
+    before, path = ("hf:", stored[3:]) if stored.startswith("hf:") else ("", stored)
+    return before + Path(path).name if Path(path).is_absolute() else stored
 
 
 def texts_of(answers: Sequence[Answer], one: bool, full: bool) -> Any:
@@ -251,21 +294,25 @@ class Without:
 def of_each(requests: Sequence[Any], make: Callable[[Any], Any], names: Sequence[str] = ()) -> list[Any]:
     """Return what ``make`` makes of every request; if it refuses some, raise one error that names them all.
 
+    The error is `Unanswerable` if all of theirs are, and else a plain ``ValueError``.
+
     >>> of_each(["1", "one", "2", "two"], int)
     Traceback (most recent call last):
     ValueError: text 2: invalid literal for int() with base 10: 'one'; bad too: text 4
     """
-    made, problems = [], {}
+    made, problems, kinds = [], {}, set()
     names = names or ([""] if len(requests) == 1 else [f"text {number}" for number in range(1, len(requests) + 1)])
     for name, request in zip(names, requests, strict=True):
         try:
             made.append(make(request))
         except ValueError as error:
             problems[name] = f"{name}: {error}" if name else str(error)
+            kinds.add(Unanswerable if isinstance(error, Unanswerable) else ValueError)
     if problems:
         first, *others = problems
         more = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else "")
-        raise ValueError(problems[first] + (f"; bad too: {more}" if more else ""))
+        kind = Unanswerable if kinds == {Unanswerable} else ValueError
+        raise kind(problems[first] + (f"; bad too: {more}" if more else ""))
     return made
 
 

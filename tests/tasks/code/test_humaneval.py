@@ -1,54 +1,46 @@
 import json
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
-import torch
 
-import flexmdm.tasks.code as code_tasks
-from flexmdm import FlexMDMConfig, FlexMDMModel
+from flexmdm import FlexMDMConfig, FlexMDMModel, Prompt
 from flexmdm.evaluation.intervals import rate
-from flexmdm.sweeps.humaneval import HumanEvalInfill, entrant_of
-from flexmdm.sweeps.sweep import Entrant, options_of, sweep
-from flexmdm.tasks.code.problems import Problem
+from flexmdm.sweeps.humaneval import HumanEvalInfill
+from flexmdm.sweeps.sweep import Entrant, Refused, options_of, sweep
+from flexmdm.tasks.code.pipeline import CodePipeline
+from flexmdm.tasks.code.problems import Problem, read_samples
+from flexmdm.tasks.maze.task import MazeTask
+from flexmdm.tasks.pipeline import Answer
 from flexmdm.tasks.text.task import TextTask
 
 
-@dataclass
-class Answer:
-    text: str
-    tokens: tuple[int, ...]
-    evaluations: int
-    hit_max_length: bool
+class Writer:
+    """Stands for a pipeline: fills all gaps but those of every second function with the right line."""
 
-
-class Pipeline:
-    """Stands for `CodePipeline`: fills all gaps but those of every second function with the right line."""
-
-    def __init__(self, task, model):
+    def __init__(self):
         self.calls = 0
 
-    def fill(self, pairs, *, steps, first_sequence, seed, callback, **options):
+    def __call__(self, pairs, *, steps, first_sequence, seed, callback, **options):
         self.calls += 1
         assert options == {
             "sampler": "adaptive", "temperature": 0.0, "confidence": "top_prob", "window": (5.0, 64),
         }  # fmt: skip
         numbers = [int(prefix.split("Add ")[1][0]) for prefix, _ in pairs]
         assert numbers == list(range(first_sequence, first_sequence + len(pairs)))
-        return [Answer(f"    y = x + {n if n % 2 == 0 else 7}\n", (1, 2), steps, False) for n in numbers]
+        texts = [f"    y = x + {n if n % 2 == 0 else 7}\n" for n in numbers]
+        return [Answer(text, (text,), (1, 2), steps, False, Prompt.empty()) for text in texts]
 
 
 @pytest.fixture
-def entrant(monkeypatch):
-    monkeypatch.setattr(code_tasks, "CodePipeline", Pipeline, raising=False)
-    return entrant_of("mine", SimpleNamespace(name="code", model="mdm"), torch.nn.Linear(2, 2))
+def entrant():
+    return Entrant("mine", "mdm", False, "weights", Writer())
 
 
 def test_samples_and_verdicts_are_written_and_nothing_is_done_twice(entrant, folder, tmp_path):
     benchmark = HumanEvalInfill.read(folder, workers=1)
     assert benchmark.title.endswith("/HumanEval-SingleLineInfilling.jsonl.gz (in the form of HumanEval-infilling)")
     (few,) = sweep(benchmark, [entrant], [4], 2, tmp_path / "items")
-    assert few.right == [True, False] and few.share.value == 0.5 and few.figures["sandbox"]
+    assert few.right == [True, False] and few.measured.value == 0.5 and few.figures["sandbox"]
     results = tmp_path / "items" / "mine-4.results.jsonl"
     marked = results.read_text().replace("failed: AssertionError", "failed: marked")  # stands for what was found before
     results.write_text(marked + '{"task_id": "cut o')
@@ -58,7 +50,7 @@ def test_samples_and_verdicts_are_written_and_nothing_is_done_twice(entrant, fol
     samples = [json.loads(line) for line in point.items.read_text().splitlines()]
     assert [sample["task_id"] for sample in samples] == list(benchmark.problems)
     assert samples[1]["completion"] == "    y = x + 7\n" and samples[1]["evaluations"] == 4
-    assert code_tasks.read_samples(point.items, benchmark.problems)
+    assert read_samples(point.items, benchmark.problems)
     (fewer,) = sweep(benchmark, [entrant], [4], 1, tmp_path / "items")
     assert fewer.right == [True]
 
@@ -92,29 +84,29 @@ def make_text_run(folder, rows, monkeypatch):
 
 def test_a_text_run_fills_the_gap_between_prefix_and_suffix(make_text_run, folder, tmp_path):
     benchmark = HumanEvalInfill.read(folder, workers=1)
-    (point,) = sweep(benchmark, [entrant_of("text", *make_text_run())], [2], folder=tmp_path / "items")
+    (point,) = sweep(benchmark, [benchmark.entrant("text", *make_text_run())], [2], folder=tmp_path / "items")
     samples = [json.loads(line) for line in point.items.read_text().splitlines()]
-    assert point.share.value == 0 and point.refused == 0
+    assert point.measured.value == 0 and point.refused == 0
     assert all("return" not in sample["completion"] and sample["evaluations"] >= 2 for sample in samples)
 
 
 def test_runs_that_cannot_fill_a_gap_are_refused(make_text_run):
     with pytest.raises(ValueError, match="mine is an MDM on text, which fills a known number of masks"):
-        entrant_of("mine", *make_text_run("mdm"))
+        HumanEvalInfill({}).entrant("mine", *make_text_run("mdm"))
     with pytest.raises(ValueError, match="mine was trained on the task maze, and humaneval-infill has gaps to fill"):
-        entrant_of("mine", SimpleNamespace(name="maze", model="mdm"), None)
+        HumanEvalInfill({}).entrant("mine", MazeTask(), None)
 
 
-def test_tasks_of_one_function_are_a_group(rows, entrant):
+def test_tasks_of_one_function_are_a_group(rows):
     """Two functions with three tasks each: all of the first are right, none of the second."""
     names = [f"SingleLineInfilling/HumanEval/{number // 3}/L{number % 3}" for number in range(6)]
     problems = [Problem(**{**rows[number // 3], "task_id": name}) for number, name in enumerate(names)]
     benchmark = HumanEvalInfill({problem.task_id: problem for problem in problems}, workers=1)
     assert benchmark.groups == ["HumanEval/0"] * 3 + ["HumanEval/1"] * 3
-    lines = [benchmark.line(number, rows[0]["canonical_solution"]) for number in range(6)]
+    lines = [benchmark.line(number, Refused("", rows[0]["canonical_solution"])) for number in range(6)]
     scored = benchmark.score(lines, None)
-    assert scored.right == [True] * 3 + [False] * 3 and scored.share.value == 0.5
-    assert scored.share.low < rate(3, 6).low - 0.1
+    assert scored.right == [True] * 3 + [False] * 3 and scored.measured.value == 0.5
+    assert scored.measured.low < rate(3, 6).low - 0.1
 
 
 def test_a_file_is_called_by_its_split_or_its_name(folder):
@@ -135,16 +127,15 @@ def test_a_filling_with_too_much_around_it_is_counted_as_shortened(make_pipeline
     pipeline = make_pipeline()
     (point,) = sweep(
         replace(benchmark, problems={name: long, **dict(others)}),
-        [entrant_of("mine", pipeline.task, pipeline.model)],
+        [benchmark.entrant("mine", pipeline.task, pipeline.model)],
         [2],
     )
     assert point.shortened == 1 and point.refused == 0
 
 
 def test_the_pipeline_names_the_options_that_a_benchmark_has_by_default():
-    samplers = HumanEvalInfill({}).samplers
-    (chosen,) = options_of([Entrant("mine", "flexmdm", "", list)], samplers, {}).values()
-    named = " ".join(code_tasks.CodePipeline.__doc__.split()).replace('"', "'")
+    (chosen,) = options_of([Entrant("mine", "flexmdm", True, "", list)], HumanEvalInfill({}).defaults, {}).values()
+    named = " ".join(CodePipeline.__doc__.split()).replace('"', "'")
     assert all(f"{name}={value!r}" in named for name, value in chosen.items())
 
 

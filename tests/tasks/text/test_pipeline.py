@@ -1,11 +1,20 @@
+import json
+import math
 import random
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+import torch
 
 from flexmdm import TextPipeline
-from flexmdm.canvas import Prompt
+from flexmdm.canvas import Prompt, Role, Template
+from flexmdm.data.tokenizers import Unanswerable
+from flexmdm.objective import likelihood
+from flexmdm.sequences import Ragged
+from flexmdm.tasks.pipeline import of_each
 from flexmdm.tasks.text.pipeline import fillings, pieces_of
 
 
@@ -222,3 +231,100 @@ def test_fillings_are_found_even_if_they_repeat_what_is_given():
 def test_a_run_of_another_task_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is not a run"):
         TextPipeline.from_pretrained(tmp_path)
+
+
+# Saved, shared, scored ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["flexmdm", "mdm"])
+def test_a_saved_pipeline_needs_nothing_but_its_folder(make_pipeline, lines, tmp_path, model):
+    pipeline = make_pipeline("bpe", model)
+    pipeline = replace(pipeline, task=pipeline.task.settled())
+    expected = pipeline.complete(["The cat", "A"], steps=4, seed=3)
+    before = pipeline.model.config.task
+    pipeline.save_pretrained(tmp_path / "shared")
+    assert pipeline.model.config.task is before and str(lines) in before["data"]
+    stored = json.loads((tmp_path / "shared" / "config.json").read_text())
+    assert stored["task"]["data"] == ["lines.txt"] and str(tmp_path) not in json.dumps(stored)
+    lines.unlink()
+    shutil.rmtree(tmp_path / "cache")
+    moved = (tmp_path / "shared").rename(tmp_path / "moved")
+    again = TextPipeline.from_pretrained(moved, "cpu")
+    assert again.complete(["The cat", "A"], steps=4, seed=3) == expected
+    assert again.tokenizer.same_tokens(pipeline.tokenizer)
+
+
+def test_what_is_pushed_to_the_hub_is_what_is_saved(make_pipeline, tmp_path, monkeypatch):
+    pipeline, seen = make_pipeline(), {}
+
+    class Hub:
+        def __init__(self, token=None):
+            seen["token"] = token
+
+        def create_repo(self, repo_id, **options):
+            seen["created"] = repo_id, options
+            return f"https://huggingface.co/{repo_id}"
+
+        def upload_folder(self, *, repo_id, folder_path, commit_message):
+            shutil.copytree(folder_path, tmp_path / "hub" / repo_id)
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    assert pipeline.push_to_hub("someone/stories", private=True, token="t") == "https://huggingface.co/someone/stories"
+    assert seen == {"token": "t", "created": ("someone/stories", {"private": True, "exist_ok": True})}
+    pushed = TextPipeline.from_pretrained(tmp_path / "hub/someone/stories", "cpu")
+    assert pushed.sample(2, steps=4) == pipeline.sample(2, steps=4)
+
+
+@pytest.mark.parametrize("model", ["flexmdm", "mdm"])
+def test_the_score_of_a_text_is_its_likelihood_in_bits(make_pipeline, model):
+    pipeline = make_pipeline(model=model)
+    text = "The cat sat"
+    tokens = pipeline.tokenizer.encode([text])[0]
+    padded = tokens if model == "flexmdm" else tokens + [pipeline.task.pad] * (pipeline.task.width - len(tokens))
+    x1 = Ragged.from_lists([padded])
+    template = Template.free(x1)
+    if model == "mdm":  # masks that are there from the start, PAD too
+        template = Template.of_roles(x1.with_values(torch.full((len(padded),), int(Role.PRESENT))))
+    found = likelihood(pipeline.model.denoiser(), x1, num_times=32, seed=5, template=template)
+    score = pipeline.score(text, num_times=32, seed=5)
+    assert score.value == pytest.approx(float(found.nats) / math.log(2))
+    assert score.standard_error == pytest.approx(float(found.standard_error) / math.log(2))
+    with pytest.raises(Unanswerable, match="§"):
+        pipeline.score("§")
+
+
+def test_a_string_where_a_list_is_expected_is_refused_and_not_taken_apart(make_pipeline):
+    pipeline = make_pipeline()
+    for texts in ("The cat", ["The ", "cat"]):
+        with pytest.raises(ValueError, match=r"fill takes the pieces of each text, such as .*; for texts use infill"):
+            pipeline.fill(texts)
+    with pytest.raises(ValueError, match="requests are a list, and this is one text: .'The cat'."):
+        pipeline.answers("The cat")
+
+
+# Requests that cannot be taken ----------------------------------------------------------------------------------------
+
+
+def test_a_request_that_cannot_be_taken_is_told_from_an_error_of_ours(make_pipeline):
+    pipeline = make_pipeline(max_length=8)
+    with pytest.raises(Unanswerable, match="leaves no room"):
+        pipeline.complete("The cat sat on")
+    with pytest.raises(Unanswerable, match="text 1: .*leaves no room.*; bad too: text 2"):
+        pipeline.complete(["The cat sat on", "The dog ran to"])
+    for bad in ("§", "caf\udce9"):
+        with pytest.raises(Unanswerable):
+            pipeline.complete(bad)
+
+
+def test_one_error_names_all_bad_requests_and_has_their_type():
+    def make(request):
+        if request == "long":
+            raise Unanswerable("no room")
+        return int(request)
+
+    assert of_each(["1", "2"], make) == [1, 2]
+    with pytest.raises(Unanswerable, match="text 1: no room; bad too: text 3"):
+        of_each(["long", "1", "long"], make)
+    with pytest.raises(ValueError, match="text 1: no room; bad too: text 2") as mixed:
+        of_each(["long", "one"], make)
+    assert not isinstance(mixed.value, Unanswerable)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from flexmdm.canvas import Prompt, Template
 from flexmdm.data.functions import CodeSource
+from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.code.cutting import Cut, Cutter, Cutting
 from flexmdm.tasks.code.pipeline import CodePipeline
@@ -121,7 +122,7 @@ class CodeTask(CodeSettings, PreparedTask):
     def prompt(self, prefix: Sequence[int], suffix: Sequence[int]) -> Prompt:
         """Return what generation starts from."""
         if len(prefix) + len(suffix) + NUM_SPECIALS >= self.width:
-            raise ValueError(
+            raise Unanswerable(
                 f"prefix and suffix leave no room for a middle: they have {len(prefix) + len(suffix)} tokens, "
                 f"and this model was trained on at most {self.width} with {NUM_SPECIALS} special ones"
             )

@@ -10,6 +10,7 @@ import torch
 
 from flexmdm.canvas import Prompt
 from flexmdm.data.pairs import Messages
+from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.tasks.pipeline import Answer, Generated, Pipeline, generated, texts_of
 
 Question = str | Sequence[dict[str, str]]  # a conversation has messages, each with a role and a content
@@ -77,5 +78,5 @@ def _asked(question: Question) -> Messages:
     one = isinstance(question, str)
     messages = (("user", question),) if one else tuple((turn["role"], turn["content"]) for turn in question)
     if not any(content.strip() for _, content in messages):
-        raise ValueError("the prompt is empty, and this model answers prompts: write a question")
+        raise Unanswerable("the prompt is empty, and this model answers prompts: write a question")
     return messages

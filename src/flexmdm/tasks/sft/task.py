@@ -13,6 +13,7 @@ from torch import Tensor
 from flexmdm.canvas import Prompt, Template
 from flexmdm.data import PairSource
 from flexmdm.data.pairs import Messages
+from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.prepared import PreparedTask, StoredExamples
 from flexmdm.tasks.sft.formats import PromptFormat
@@ -85,7 +86,7 @@ class SFTTask(SFTSettings, PreparedTask):
         """Return what generation starts from: these tokens, and the answer to find behind them."""
         most = self.layout.longest
         if len(tokens) >= most:
-            raise ValueError(
+            raise Unanswerable(
                 f"the prompt leaves no room for an answer: it has {len(tokens)} tokens, "
                 f"and this model was trained on at most {most}; ask more briefly, or train with a larger --max-length"
             )

@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 from typing import Any, ClassVar
 
 from flexmdm.canvas import Prompt
+from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.evaluation.distances import Estimate
 from flexmdm.tasks.likelihoods import bits_of
 from flexmdm.tasks.pipeline import Answer, Callback, Generated, Pipeline, of_each, texts_of
@@ -119,9 +120,9 @@ class TextPipeline(Pipeline):
         """Return the tokens of each piece of a text."""
         pieces = request
         if len(pieces) < 2:
-            raise ValueError(f"there is no gap in {''.join(pieces)!r}")
+            raise Unanswerable(f"there is no gap in {''.join(pieces)!r}")
         if "" in pieces[1:-1]:
-            raise ValueError(f"two gaps side by side are one: {GAP_MARKER.join(pieces)!r}")
+            raise Unanswerable(f"two gaps side by side are one: {GAP_MARKER.join(pieces)!r}")
         self.task.text.refuse_unknown(pieces)
         return self.task.text.encode([*map(self._without_last_space, pieces[:-1]), pieces[-1]])
 

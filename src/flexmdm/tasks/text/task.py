@@ -12,6 +12,7 @@ from torch import Tensor
 
 from flexmdm.canvas import Prompt, Template
 from flexmdm.data import BalancedStore, Preparation, Prepared, Source
+from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.prepared import PreparedTask, StoredExamples
 from flexmdm.tasks.text.pipeline import TextPipeline
@@ -89,7 +90,7 @@ class TextTask(TextSettings, PreparedTask):
         most = self.layout.longest
         if needed > most or (fixed == most and minimum == 0):
             gaps = f", each gap takes {minimum:,} or more" if minimum else ""
-            raise ValueError(
+            raise Unanswerable(
                 f"the text leaves no room: {fixed:,} tokens are given{gaps}, and this model was trained on at most "
                 f"{most:,}"
             )
