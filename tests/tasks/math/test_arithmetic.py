@@ -82,7 +82,7 @@ def test_problems_are_written_to_a_file(tmp_path, monkeypatch, capsys):
 
 
 def test_what_there_is_not_is_said(monkeypatch):
-    monkeypatch.setattr("flexmdm.tasks.math.arithmetic._PATIENCE", 50)
+    monkeypatch.setattr("flexmdm.tasks.math.arithmetic._MOST_MISSES", 50)
     with pytest.raises(ValueError, match="no split 'dev'"):
         problems(1, split="dev")
     with pytest.raises(ValueError, match="there are not 50,000 problems with 1 to 1 events"):
