@@ -255,7 +255,7 @@ def test_insertion_loses_nothing_and_ids_follow_their_entries(case, data):
     for (tokens, flags, _), new_tokens, new_flags, ids in zip(
         batch, grown.tokens.tolist(), grown.given.tolist(), grown.ids.tolist(), strict=True
     ):
-        where = {i: place for place, i in enumerate(ids)}
+        where = {i: index for index, i in enumerate(ids)}
         assert [new_tokens[where[i]] for i in range(len(tokens))] == tokens
         assert [new_flags[where[i]] for i in range(len(tokens))] == flags
         assert all(new_tokens[where[i]] == MASK for i in range(len(tokens), len(ids)))
@@ -333,9 +333,9 @@ def test_the_limit_never_costs_an_old_token(case, max_length):
     canvas = make_canvas(batch, max_length=max_length, ids=canvas.tokens.with_values(canvas.tokens.columns))
     grown = canvas.insert_masks(limited(flat(counts), canvas))
     for (tokens, flags, _), state, ids in zip(batch, states_of(grown), grown.ids.tolist(), strict=True):
-        old = [place for place, i in enumerate(ids) if i < len(tokens)]
-        assert [state[0][place] for place in old] == tokens
-        assert [state[1][place] for place in old] == flags
+        old = [index for index, i in enumerate(ids) if i < len(tokens)]
+        assert [state[0][index] for index in old] == tokens
+        assert [state[1][index] for index in old] == flags
 
 
 def test_without_a_limit_all_insertions_are_kept():

@@ -280,8 +280,8 @@ def test_generation_without_float64(single, sampler, confidence):
     prompts = [Prompt.masks(4)] if sampler == "low_confidence" else [Prompt.prefix([1]), Prompt.masks(3)]
     options = {"prompts": prompts, "sampler": sampler, "steps": 4, "max_length": 6, "seed": 3, "trace": True}
 
-    def generated(place, device=None):
-        denoiser = NetworkDenoiser(network().to(place), 5, 4, INTERPOLANT)
+    def generated(network_device, device=None):
+        denoiser = NetworkDenoiser(network().to(network_device), 5, 4, INTERPOLANT)
         out = generate(denoiser, 2, confidence=confidence, top_p=0.9, device=device, **options)
         return out.sequences, out.evaluations, out.trace
 

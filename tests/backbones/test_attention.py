@@ -30,8 +30,8 @@ def plain_attention(q, k, v, window=None):
     """Softmax attention of one sequence, ``[n, H, E]`` -> ``[n, H * E]``."""
     score = torch.einsum("ihe,jhe->hij", q, k) / math.sqrt(q.shape[-1])
     if window is not None:
-        place = torch.arange(len(q))
-        score = score.masked_fill((place[:, None] - place).abs() >= window, -math.inf)
+        position = torch.arange(len(q))
+        score = score.masked_fill((position[:, None] - position).abs() >= window, -math.inf)
     return torch.einsum("hij,jhe->ihe", score.softmax(-1), v).flatten(1)
 
 
@@ -77,19 +77,19 @@ def test_a_row_knows_its_sequence_and_its_place_in_it(lengths):
 @on_any_lengths
 def test_every_row_is_in_exactly_one_place_and_padding_is_no_key(lengths):
     layout = Layout.of(torch.tensor(lengths, dtype=torch.int64))
-    places, real = [], []
+    slots, real = [], []
     for bucket in layout.buckets:
         b, w = bucket.shape
         keys = torch.ones(b, w, dtype=torch.bool) if bucket.keys is None else bucket.keys.view(b, w)
         member = layout.sequence[bucket.rows].view(b, w)
         assert bool((member == member[:, :1]).all()), "a row of a bucket belongs to one sequence, padding too"
         assert torch.equal(keys, torch.arange(w) < torch.tensor(lengths)[member[:, 0], None])
-        places.append(bucket.rows)
+        slots.append(bucket.rows)
         real.append(keys.flatten())
     everything = torch.arange(sum(lengths))
-    places, real = torch.cat([everything[:0], *places]), torch.cat([torch.ones(0, dtype=torch.bool), *real])
-    assert torch.equal(places[real].sort().values, everything)
-    assert torch.equal(places[layout.back], everything) and bool(real[layout.back].all())
+    slots, real = torch.cat([everything[:0], *slots]), torch.cat([torch.ones(0, dtype=torch.bool), *real])
+    assert torch.equal(slots[real].sort().values, everything)
+    assert torch.equal(slots[layout.back], everything) and bool(real[layout.back].all())
 
 
 @given(lengths_of_any_kind)
@@ -191,10 +191,10 @@ def test_the_kernel_for_variable_lengths_is_for_half_precision_on_cuda(device, d
 
 @pytest.mark.parametrize(("device", "preferred"), [("cuda", True), ("cpu", False), ("meta", False)])
 def test_under_autocast_its_precision_decides_and_not_that_of_the_weights(device, preferred, monkeypatch):
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: True)
-    monkeypatch.setattr(torch, "get_autocast_dtype", lambda kind: torch.bfloat16)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.bfloat16)
     assert prefers_varlen(torch.device(device), torch.float32) == preferred
-    monkeypatch.setattr(torch, "get_autocast_dtype", lambda kind: torch.float32)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.float32)
     assert not prefers_varlen(torch.device(device), torch.bfloat16)
 
 
@@ -231,8 +231,8 @@ def test_the_network_under_autocast_reaches_the_kernel_for_variable_lengths(netw
     on_cuda = partial(prefers_varlen, torch.device("cuda"))
     monkeypatch.setattr(dit, "prefers_varlen", lambda device, dtype: on_cuda(dtype))
     enabled, dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: enabled("cpu"))
-    monkeypatch.setattr(torch, "get_autocast_dtype", lambda kind: dtype("cpu"))
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: enabled("cpu"))
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: dtype("cpu"))
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
     network(*batch)
     assert not seen  # in full precision there is no such kernel

@@ -57,7 +57,7 @@ def stirred(base, randomised):
     return make
 
 
-def told(model, tokens=TOKENS, lengths=LENGTHS, alpha=ALPHA, **flags):
+def predicted(model, tokens=TOKENS, lengths=LENGTHS, alpha=ALPHA, **flags):
     out = model(tokens, lengths, alpha=alpha, **flags)
     return out.logits, out.insertions
 
@@ -65,35 +65,35 @@ def told(model, tokens=TOKENS, lengths=LENGTHS, alpha=ALPHA, **flags):
 @pytest.mark.parametrize("lora", [None, LORA])
 def test_before_training_the_tokens_are_predicted_as_by_the_base_whatever_the_clock_and_the_flags(base, lora):
     mdm, flexmdm = retrofit(base, insertions=False).double().eval(), retrofit(base, lora=lora).double().eval()
-    expected, none = told(mdm)
+    expected, none = predicted(mdm)
     assert not none.any()
     given = torch.arange(len(TOKENS)) % 2 == 0
     open_gaps = torch.arange(len(TOKENS) + len(LENGTHS)) % 3 > 0
     for alpha in (ALPHA, torch.zeros(4), torch.ones(4)):
         for flags in ({}, {"given": given, "open_gaps": open_gaps}):
-            logits, insertions = told(flexmdm, alpha=alpha, **flags)
+            logits, insertions = predicted(flexmdm, alpha=alpha, **flags)
             torch.testing.assert_close(logits, expected, rtol=0, atol=1e-13)
     assert torch.equal(insertions > 0, open_gaps)
 
 
 def test_the_insertion_head_starts_at_what_is_expected(base):
-    _, insertions = told(retrofit(base, expected_gap=3.5).eval(), alpha=torch.zeros(4))
+    _, insertions = predicted(retrofit(base, expected_gap=3.5).eval(), alpha=torch.zeros(4))
     torch.testing.assert_close(insertions, torch.full_like(insertions, 3.5))
 
 
 def test_every_added_weight_learns_and_the_predictions_move(base):
     model = retrofit(base, lora=LORA).eval()
-    before, _ = told(model)
+    before, _ = predicted(model)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
     for _ in range(3):
-        logits, insertions = told(model)
+        logits, insertions = predicted(model)
         (logits.logsumexp(1).sum() - logits[:, 3].sum() + insertions.log().square().sum()).backward()
         optimizer.step()
         moved = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
         optimizer.zero_grad()
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     assert moved == trained
-    after, _ = told(model)
+    after, _ = predicted(model)
     assert (after - before).abs().max() > 1e-2
 
 
@@ -103,7 +103,7 @@ def test_gradients_are_the_same_with_checkpointing(stirred, lora):
 
     def gradients():
         model.zero_grad()
-        logits, insertions = told(model)
+        logits, insertions = predicted(model)
         (logits.square().mean() + insertions.square().mean()).backward()
         return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
@@ -115,10 +115,10 @@ def test_gradients_are_the_same_with_checkpointing(stirred, lora):
 
 def test_a_sequence_is_told_the_same_alone_and_among_others(stirred):
     model = stirred(lora=LORA).eval()
-    logits, insertions = told(model)
+    logits, insertions = predicted(model)
     first_mask = first_gap = 0
     for tokens, alpha in zip(SEQUENCES, ALPHA, strict=True):
-        alone = told(model, torch.tensor(tokens, dtype=torch.int64), torch.tensor([len(tokens)]), alpha[None])
+        alone = predicted(model, torch.tensor(tokens, dtype=torch.int64), torch.tensor([len(tokens)]), alpha[None])
         masks = tokens.count(MASK)
         torch.testing.assert_close(alone[0], logits[first_mask : first_mask + masks], rtol=0, atol=1e-5)
         gaps = slice(first_gap, first_gap + len(tokens) + 1)
@@ -128,9 +128,9 @@ def test_a_sequence_is_told_the_same_alone_and_among_others(stirred):
 
 def test_compiled_blocks_compute_the_same(stirred):
     model = stirred(lora=None).eval()
-    expected = told(model)
+    expected = predicted(model)
     model.network.compile_blocks()
-    torch.testing.assert_close(told(model), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(predicted(model), expected, rtol=0, atol=1e-5)
 
 
 def test_layers_are_cut_into_consecutive_groups_that_share_their_modulation(base):
@@ -141,7 +141,7 @@ def test_layers_are_cut_into_consecutive_groups_that_share_their_modulation(base
     with torch.no_grad():
         for number, linear in enumerate(model.network.modulations):
             linear.bias.fill_(float(number))
-    told(model)
+    predicted(model)
     assert [float(m.detach().mean()) for m in seen] == [0.0, 0.0, 1.0, 1.0]
     with pytest.raises(ValueError, match="4 layers cannot be cut into 5 groups"):
         RetrofitConfig(encoder={"model_type": "llama", **BODY.to_diff_dict()}, mask_id=MASK, groups=5)
@@ -155,7 +155,7 @@ def test_saved_and_loaded_it_says_the_same(stirred, tmp_path, lora):
     model = stirred(lora=lora).eval()
     model.save_pretrained(tmp_path)
     again = RetrofitModel.from_pretrained(tmp_path)
-    for mine, theirs in zip(told(model), told(again), strict=True):
+    for mine, theirs in zip(predicted(model), predicted(again), strict=True):
         assert torch.equal(mine, theirs)
     size = (tmp_path / "model.safetensors").stat().st_size
     everything = 4 * sum(p.numel() for p in model.parameters())
@@ -165,12 +165,12 @@ def test_saved_and_loaded_it_says_the_same(stirred, tmp_path, lora):
 
 def test_merged_it_says_the_same_and_needs_no_base(stirred, tmp_path):
     model = stirred(lora=LORA).eval()
-    expected = told(model)
+    expected = predicted(model)
     model.merged().save_pretrained(tmp_path)
     assert not any("lora" in name for name, _ in model.named_parameters())
     again = RetrofitModel.from_pretrained(tmp_path)
     assert again.config.base is None
-    torch.testing.assert_close(told(again), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(predicted(again), expected, rtol=0, atol=1e-5)
     again.generate(num_samples=2, steps=4, seed=0)
 
 
@@ -214,7 +214,7 @@ def test_what_is_a_flexmdm_already_goes_on_as_it_is(stirred, tmp_path, had, gets
     model = stirred(lora=had).eval()
     model.save_pretrained(tmp_path)
     again = retrofit(tmp_path, lora=gets).eval()
-    torch.testing.assert_close(told(again), told(model), rtol=0, atol=1e-6)
+    torch.testing.assert_close(predicted(again), predicted(model), rtol=0, atol=1e-6)
     adapted = had or gets
     assert (again.config.lora is None) == (adapted is None)
     trained = set(again.count_trained())
@@ -244,7 +244,7 @@ def test_adapters_on_a_run_come_back_as_they_were_trained(base, tmp_path, lora, 
     assert model.network.norm.weight.dtype == torch.bfloat16
     model.save_pretrained(tmp_path / "flexmdm")
     again = RetrofitModel.from_pretrained(tmp_path / "flexmdm")
-    for mine, theirs in zip(told(model), told(again), strict=True):
+    for mine, theirs in zip(predicted(model), predicted(again), strict=True):
         assert torch.equal(mine, theirs)
     with pytest.raises(ValueError, match="only a pretrained model can be loaded in 4 bits"):
         retrofit(tmp_path / "mdm", lora=LORA, four_bit=True)
@@ -272,10 +272,10 @@ def test_adapters_on_weights_in_4_bits_are_merged_into_those_in_16(base, tmp_pat
     """The quantised weights themselves need a GPU: here they only pretend to be."""
     model = retrofit(base, lora=LORA, dtype=torch.bfloat16).eval()
     monkeypatch.setattr(Retrofit, "quantised", property(lambda network: network is model.network))
-    expected = told(model)
+    expected = predicted(model)
     merged = model.merged()
     assert merged is not model and merged.config.lora is None
-    torch.testing.assert_close(told(merged), expected, rtol=0, atol=0.1)
+    torch.testing.assert_close(predicted(merged), expected, rtol=0, atol=0.1)
 
 
 def test_the_base_is_found_from_anywhere_and_can_move(stirred, base, tmp_path, monkeypatch):
@@ -376,7 +376,7 @@ def test_modern_bert_is_predicted_as_by_itself(modern_bert, lora):
     for insertions in (False, True):
         model = retrofit(modern_bert, insertions=insertions, lora=lora).double().eval()
         assert model.config.mask_id == MASK, "as its tokenizer says"
-        torch.testing.assert_close(told(model)[0], torch.cat(expected), rtol=0, atol=1e-6)
+        torch.testing.assert_close(predicted(model)[0], torch.cat(expected), rtol=0, atol=1e-6)
 
 
 def test_modern_bert_is_saved_loaded_and_merged(modern_bert, tmp_path):
@@ -385,13 +385,13 @@ def test_modern_bert_is_saved_loaded_and_merged(modern_bert, tmp_path):
         for p in model.parameters():
             if p.requires_grad:
                 p.add_(0.1)
-    expected = told(model)
+    expected = predicted(model)
     model.save_pretrained(tmp_path / "adapters")
     again = RetrofitModel.from_pretrained(tmp_path / "adapters")
-    torch.testing.assert_close(told(again), expected, rtol=0, atol=0)
+    torch.testing.assert_close(predicted(again), expected, rtol=0, atol=0)
     again.merged().save_pretrained(tmp_path / "merged")
     alone = RetrofitModel.from_pretrained(tmp_path / "merged")
-    torch.testing.assert_close(told(alone), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(predicted(alone), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_body_that_does_more_than_its_parts_is_refused(tmp_path):

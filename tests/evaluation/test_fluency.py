@@ -49,7 +49,7 @@ def plain_nats(model, tokens):
         return 0.0
     with torch.no_grad():
         log_probs = model(input_ids=torch.tensor([tokens])).logits[0].double().log_softmax(-1)
-    return -sum(float(log_probs[place, token]) for place, token in enumerate(tokens[1:]))
+    return -sum(float(log_probs[index, token]) for index, token in enumerate(tokens[1:]))
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 20, 4096])

@@ -187,7 +187,7 @@ def test_only_the_latest_checkpoints_are_kept(trainer):
 
 
 @pytest.mark.parametrize(
-    ("place", "error"),
+    ("target", "error"),
     [
         ("transformers.modeling_utils.safe_save_file", SafetensorError("No space left on device (os error 28)")),
         ("torch.save", RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534")),
@@ -198,12 +198,12 @@ def test_only_the_latest_checkpoints_are_kept(trainer):
     ],
 )
 def test_a_full_disk_leaves_the_checkpoint_before_whole_and_none_that_is_not(
-    place, error, trainer, at_step, monkeypatch
+    target, error, trainer, at_step, monkeypatch
 ):
     def fail(*_, **__):
         raise error
 
-    train = trainer(at_step(3, lambda: monkeypatch.setattr(place, fail)))
+    train = trainer(at_step(3, lambda: monkeypatch.setattr(target, fail)))
     with pytest.raises(OSError) as caught:
         train.train()
     words = str(caught.value)

@@ -1,4 +1,4 @@
-"""Cuts: whole lines or spans, nothing lost, the tokens those of the parts, and the places without a preference."""
+"""Cuts: whole lines or spans, nothing lost, the tokens those of the parts, and their positions without a preference."""
 
 import numpy as np
 import pytest

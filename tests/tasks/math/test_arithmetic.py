@@ -11,7 +11,7 @@ from flexmdm.tasks.math.arithmetic import main, problems, split_of
 from flexmdm.tasks.math.problems import read_problems
 
 
-def told(question):
+def solved(question):
     """What comes out, from the question alone."""
     start, *events = question.removesuffix(".").split(", ")
     number = int(start.split()[2])
@@ -36,7 +36,7 @@ def test_every_problem_is_right():
         for line in lines:
             left, right = line.split("=")
             assert re.fullmatch(r"\d+[-+*]\d+", left) and eval(left) == int(right)
-        assert last == f"#### {told(problem.question)}" and lines[-1].endswith(f"={problem.final}")
+        assert last == f"#### {solved(problem.question)}" and lines[-1].endswith(f"={problem.final}")
         assert extract_answer(problem.answer) == problem.final
         assert all(1 <= int(number) <= 99 for number in re.findall(r"\d+", problem.question + problem.answer))
 
@@ -45,7 +45,7 @@ def test_every_problem_is_right():
 def test_no_number_is_larger_than_it_may_be(largest):
     for problem in problems(40, events=(1, 3), largest=largest):
         numbers = list(map(int, re.findall(r"\d+", problem.answer)))
-        assert max(numbers) <= largest and min(numbers) >= 1 and told(problem.question) == int(problem.final)
+        assert max(numbers) <= largest and min(numbers) >= 1 and solved(problem.question) == int(problem.final)
 
 
 def test_solutions_have_different_lengths_also_for_questions_of_one_length():
@@ -82,7 +82,7 @@ def test_problems_are_written_to_a_file(tmp_path, monkeypatch, capsys):
 
 
 def test_what_there_is_not_is_said(monkeypatch):
-    monkeypatch.setattr("flexmdm.tasks.math.arithmetic._PATIENCE", 50)
+    monkeypatch.setattr("flexmdm.tasks.math.arithmetic._MOST_MISSES", 50)
     with pytest.raises(ValueError, match="no split 'dev'"):
         problems(1, split="dev")
     with pytest.raises(ValueError, match="there are not 50,000 problems with 1 to 1 events"):

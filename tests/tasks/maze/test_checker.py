@@ -31,10 +31,10 @@ def _around(row, column):
 
 def slow_order(sequence, goals):
     """Is there any way to place the goals at increasing positions, the first and the last at the ends?"""
-    places = {-1}
+    ends = {-1}
     for goal in goals:
-        places = {later for later, token in enumerate(sequence) if token == goal and any(p < later for p in places)}
-    return bool(places) and sequence[0] == goals[0] and sequence[-1] == goals[-1]
+        ends = {later for later, token in enumerate(sequence) if token == goal and any(p < later for p in ends)}
+    return bool(ends) and sequence[0] == goals[0] and sequence[-1] == goals[-1]
 
 
 @st.composite
@@ -45,11 +45,11 @@ def walks(draw):
     for step in draw(st.lists(st.sampled_from([-4, 4, -1, 1]), max_size=12)):
         if slow_walk(GRID, [sequence[-1], sequence[-1] + step]):
             sequence.append(sequence[-1] + step)
-    for place, error in draw(st.lists(st.tuples(st.integers(0, 12), st.integers(-2, 18)), max_size=2)):
-        sequence[place : place + 1] = [error]
+    for position, error in draw(st.lists(st.tuples(st.integers(0, 12), st.integers(-2, 18)), max_size=2)):
+        sequence[position : position + 1] = [error]
     sequence = sequence[draw(st.integers(0, 1)) :]
-    places = sorted(draw(st.sets(st.integers(0, 12), max_size=4)))
-    goals = [sequence[place] for place in places if place < len(sequence)]
+    positions = sorted(draw(st.sets(st.integers(0, 12), max_size=4)))
+    goals = [sequence[position] for position in positions if position < len(sequence)]
     goals = sequence[:1] + goals[1:] + sequence[-1:] if draw(st.booleans()) else goals
     return sequence, goals or [draw(st.integers(0, 15))]
 
