@@ -84,7 +84,7 @@ def compete(
 
 
 def check(name: str, data: Path | None, page: Path | None = None) -> Path:
-    """Where the problems are; says at once, before anything is loaded, what is wrong."""
+    """Return the folder or file of the problems; raise at once, before anything is loaded, if something is wrong."""
     if name not in BENCHMARKS:
         raise ValueError(f"there is no benchmark {name!r}; choose from {', '.join(BENCHMARKS)}")
     if data is None:
@@ -180,5 +180,5 @@ def _gsm8k(samples: Path, data: Path, split: str | None, items: Path | None, con
 
 
 def _say_guards(guards: str, console: Console) -> None:
-    """Where there are no namespaces, whoever runs programs that a model wrote must know."""
+    """Print what guards the sandbox has: where there are no namespaces, the user must know."""
     console.print(f"sandbox: {guards}", style="dim", highlight=False)

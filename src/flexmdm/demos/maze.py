@@ -91,7 +91,7 @@ def run(
 
 
 def config_of(size: int, subgoals: tuple[int, int], seed: int) -> RunConfig:
-    """What both models are trained with."""
+    """Return the configuration that both models are trained with."""
     return RunConfig(MazeTask(size=size, subgoals=subgoals).to_dict(), NETWORK, replace(RECIPE, seed=seed))
 
 
@@ -99,7 +99,7 @@ def config_of(size: int, subgoals: tuple[int, int], seed: int) -> RunConfig:
 
 
 def make_room(output: Path, config: RunConfig) -> None:
-    """A folder for the demo, without what an earlier demo left there; whatever else is in its way is an error."""
+    """Make a folder for the demo, without what an earlier demo left; anything else in its way is an error."""
     runs = [output / RUNS / model for model in NAMES]
     mine = [output / name for name in (RESULTS_FILE, PAGE_FILE, CONFIG_FILE)]
     found = [path for path in (*mine, *runs, *(folder.with_suffix(".txt") for folder in runs)) if path.exists()]
@@ -120,7 +120,7 @@ def _is_demo(output: Path) -> bool:
 
 
 def toml_of(config: RunConfig) -> str:
-    """A configuration as `flexmdm train --config` reads it; the model is left to ``--model``."""
+    """Return a configuration as `flexmdm train --config` reads it; the model is left to ``--model``."""
     stored = config.to_dict()
     del stored["task"]["model"], stored["interpolant"]
     lines = ["# flexmdm train --config recipe.toml --model flexmdm --out runs/NAME"]
@@ -173,7 +173,7 @@ def measure(folder: Path, counts: Sequence[int], num: int, seed: int, console: C
 
 
 def table_of(contenders: Sequence[Contender], size: int) -> Table:
-    """Success with its 95% interval, for each number of subgoals and overall."""
+    """Return a table of success with its 95% interval, for each number of subgoals and overall."""
     num = contenders[0].num // len(contenders[0].rates)
     table = Table(
         title=f"Success on held-out problems of the {size} x {size} maze, {num:,} each, with 95% intervals",
@@ -203,7 +203,7 @@ def tell(
     steps: int | None,
     seed: int,
 ) -> Story:
-    """Everything that the page shows."""
+    """Return everything that the page shows."""
     task = MazeTask.from_dict(config.task)
     low, high = task.subgoals
     network = config.network
@@ -235,7 +235,7 @@ def tell(
 
 
 def growths_of(output: Path, contenders: Sequence[Contender], seed: int) -> dict[str, Growth]:
-    """How both models come to their answers to one problem: one whose path by FlexMDM is long, and right if any is."""
+    """Return how both models answer one problem: one whose path by FlexMDM is long, and right if any is."""
     plans = contenders[0].plans[len(contenders[0].plans) // 2]
     number = max(
         range(len(plans.paths)), key=lambda n: (plans.success[n], _is_simple(plans.paths[n]), len(plans.paths[n]))
@@ -264,7 +264,7 @@ def _is_simple(path: Sequence[int]) -> bool:
 
 
 def _held_out_lengths(task: MazeTask, counts: Sequence[int]) -> dict[int, float]:
-    """Shares of the lengths of the paths that problems come from: for each K, of the held-out pairs with paths of at
+    """Return shares of the lengths of the paths that problems come from: for each K, of the held-out pairs with paths of at
     least K cells each gives as many problems, from any of those paths.
     """
     data = task.validation.data
@@ -286,7 +286,7 @@ def report_of(
     story: Story,
     timings: dict[str, float],
 ) -> dict[str, Any]:
-    """Settings and figures for machines."""
+    """Return settings and figures for machines."""
     models = {}
     for c in contenders:
         models[c.model] = {

@@ -77,7 +77,7 @@ def run(output: Path, samples: int, seed: int, json: Path | None, steps: list[in
 
 
 def run_chapters(samples: int, steps: Sequence[int], seed: int, console: Console) -> list[Chapter]:
-    """Every sampler with every number of steps on both sources."""
+    """Run every sampler with every number of steps on both sources."""
     subjects = [words_subject(samples), chain_subject(max(2, samples // CHAIN_SHARE))]
     chapters = [Chapter(subject, subject.truth.noise(subject.samples), []) for subject in subjects]
     work = [(subject, replace(trial, steps=n)) for subject in subjects for trial in SAMPLERS for n in steps]
@@ -90,7 +90,7 @@ def run_chapters(samples: int, steps: Sequence[int], seed: int, console: Console
 
 
 def table_of(chapter: Chapter) -> Table:
-    """The results on one source; the caption says what as many exact samples would show."""
+    """Return the results on one source; the caption says what as many exact samples would show."""
     subject, noise = chapter.subject, chapter.noise
     table = Table(
         title=f"{subject.name.capitalize()}, {subject.samples:,} sequences",
@@ -126,7 +126,7 @@ def _with_error(estimate: Estimate) -> str:
 
 
 def summary_of(chapters: Sequence[Chapter], steps: Sequence[int]) -> str:
-    """What one sees, in plain sentences made from the figures: every sampler at the same budget of evaluations."""
+    """Return plain sentences made from the figures: every sampler at the same budget of evaluations."""
     budget = steps[len(steps) // 2] + 4  # steps, and a few evaluations to reveal what is left
     sentences = [
         "The denoiser is exact, so every error here is the sampler's: what it does in one step it decides at once, "
@@ -146,7 +146,7 @@ def summary_of(chapters: Sequence[Chapter], steps: Sequence[int]) -> str:
 
 
 def report_of(chapters: Sequence[Chapter], seed: int, steps: Sequence[int]) -> dict:
-    """Settings and figures for machines."""
+    """Return settings and figures for machines."""
     return {
         "settings": {
             "seed": seed,
@@ -170,7 +170,7 @@ def report_of(chapters: Sequence[Chapter], seed: int, steps: Sequence[int]) -> d
 
 
 def quality_picture(chapters: Sequence[Chapter]) -> Figure:
-    """Error against evaluations, one chart per source."""
+    """Draw error against evaluations, one chart per source."""
     panels = [
         quality_panel(chapter.subject.name.capitalize(), chapter.outcomes, chapter.noise, chapter.subject.samples)
         for chapter in chapters
@@ -179,7 +179,7 @@ def quality_picture(chapters: Sequence[Chapter]) -> Figure:
 
 
 def growth_picture(seed: int) -> Figure:
-    """One sequence of the chain, of about 18 tokens, as it grows."""
+    """Draw one sequence of the chain, of about 18 tokens, as it grows."""
     out = generate(phased_chain().denoiser(), 64, sampler="spaced", steps=16, trace=True, seed=seed)
     assert out.trace is not None
     chosen = min(range(len(out.sequences)), key=lambda i: (not out.possible[i], abs(len(out.sequences[i]) - 18)))

@@ -36,7 +36,7 @@ class Runner:
 
     @property
     def messages(self) -> Path:
-        """What it says to its terminal."""
+        """Return what it prints."""
         return self.folder.with_suffix(".txt")
 
     @property
@@ -53,7 +53,7 @@ class Runner:
 
     @property
     def figures(self) -> str:
-        """Loss, speed and time left."""
+        """Return loss, speed and time left."""
         if not self.log or not self.planned:
             return "getting ready"
         line, then = self.log[-1], time.monotonic() - self.heard
@@ -102,7 +102,7 @@ def race(
 def runners(
     folders: Mapping[str, Path], arguments: Mapping[str, Sequence[str]], seconds: float | None = None
 ) -> Generator[list[Runner]]:
-    """The processes; whatever happens, none outlives this."""
+    """Start the processes; whatever happens, none outlives this."""
     started: list[Runner] = []
     try:
         for name, folder in folders.items():

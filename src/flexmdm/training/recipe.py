@@ -81,7 +81,7 @@ class Network:
 
     @property
     def lora(self) -> dict[str, Any] | None:
-        """The adapters, as a `RetrofitConfig` has them."""
+        """Return the adapters, as a `RetrofitConfig` has them."""
         alpha = self.lora_rank if self.lora_alpha is None else self.lora_alpha
         adapters = {"rank": self.lora_rank, "alpha": alpha, "dropout": self.lora_dropout}
         return adapters if self.lora_rank else None
@@ -170,7 +170,7 @@ class Recipe:
 
     @property
     def sequences(self) -> int:
-        """How many sequences a step takes, on all devices together."""
+        """Return the number of sequences of a step, on all devices together."""
         return self.batch_size * self.accumulation * self.processes
 
 
