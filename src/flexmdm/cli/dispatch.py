@@ -30,7 +30,7 @@ from flexmdm.tasks.text.task import TextTask
 
 @singledispatch
 def sample(
-    task: Any,
+    task: Task,
     model: FlexMDMModel,
     num: int,
     json: Path | None,
@@ -110,7 +110,7 @@ def evaluate(runs: dict[str, tuple[Task, FlexMDMModel]], asked: Evaluation) -> N
 
 
 @singledispatch
-def evaluate_task(task: Any, runs: dict[str, tuple[Any, FlexMDMModel]], asked: Evaluation) -> None:
+def evaluate_task(task: Task, runs: dict[str, tuple[Any, FlexMDMModel]], asked: Evaluation) -> None:
     """Measure the likelihood of held-out sequences, in bits, and print it; what a task does that has no other figures.
 
     Args:

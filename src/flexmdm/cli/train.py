@@ -100,7 +100,7 @@ def train(
     if resume and out is None:
         raise typer.BadParameter("say which run to go on with: --out runs/NAME --resume")
     from flexmdm.runs.config import RunConfig, read_config_file
-    from flexmdm.tasks.layouts import inserts
+    from flexmdm.tasks.models import inserts
 
     start = starting.absolute(start)
     if resume:

@@ -20,11 +20,12 @@ from rich.table import Table
 
 from flexmdm.demos.race import race
 from flexmdm.generation import generate
-from flexmdm.reports.demo import NAMES, Contender, Growth, Story, filled, grown, page_of
+from flexmdm.reports.demo import Contender, Growth, Story, filled, grown, page_of
 from flexmdm.runs.config import RunConfig
 from flexmdm.sweeps.maze import Plans, plan, settings_of
 from flexmdm.tasks.loading import load_as
 from flexmdm.tasks.maze.task import MazeTask
+from flexmdm.tasks.models import FLEXMDM, MDM, TITLES
 from flexmdm.training.progress import LOG_FILE, read_log
 from flexmdm.training.recipe import Network, Recipe
 
@@ -77,7 +78,7 @@ def run(
         json.parent.mkdir(parents=True, exist_ok=True)
     train_both(output, config, minutes, steps, console)
     timings = {"training": time.monotonic() - began}
-    contenders = [measure(output / RUNS / model, counts, num, seed, console) for model in NAMES]
+    contenders = [measure(output / RUNS / model, counts, num, seed, console) for model in TITLES]
     timings["evaluation"] = time.monotonic() - began - timings["training"]
     console.print(table_of(contenders, size))
     story = tell(output, config, contenders, minutes, steps, seed)
@@ -100,7 +101,7 @@ def config_of(size: int, subgoals: tuple[int, int], seed: int) -> RunConfig:
 
 def make_room(output: Path, config: RunConfig) -> None:
     """Make a folder for the demo, without what an earlier demo left; anything else in its way is an error."""
-    runs = [output / RUNS / model for model in NAMES]
+    runs = [output / RUNS / model for model in TITLES]
     mine = [output / name for name in (RESULTS_FILE, PAGE_FILE, CONFIG_FILE)]
     found = [path for path in (*mine, *runs, *(folder.with_suffix(".txt") for folder in runs)) if path.exists()]
     if found and not _is_demo(output):
@@ -140,10 +141,10 @@ def train_both(output: Path, config: RunConfig, minutes: float, steps: int | Non
     size = config.task["size"]
     console.print(f"Training FlexMDM and MDM on a {size} x {size} maze: {told}, side by side, one CPU core each")
     race(
-        folders={NAMES[model]: output / RUNS / model for model in NAMES},
+        folders={TITLES[model]: output / RUNS / model for model in TITLES},
         arguments={
-            NAMES[model]: ["--config", str(output / CONFIG_FILE), "--model", model, "--device", "cpu", *length]
-            for model in NAMES
+            TITLES[model]: ["--config", str(output / CONFIG_FILE), "--model", model, "--device", "cpu", *length]
+            for model in TITLES
         },
         console=console,
         seconds=60 * minutes if steps is None else None,
@@ -156,7 +157,7 @@ def measure(folder: Path, counts: Sequence[int], num: int, seed: int, console: C
     log = read_log(folder / LOG_FILE)
     plans: list[Plans] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
-        bar = bars.add_task(f"{NAMES[task.model]} plans", total=len(counts) * num)
+        bar = bars.add_task(f"{TITLES[task.model]} plans", total=len(counts) * num)
         for count in counts:
             plans.append(plan(task, model, count, num, seed=seed))
             bars.advance(bar, num)
@@ -242,7 +243,7 @@ def growths_of(output: Path, contenders: Sequence[Contender], seed: int) -> dict
     )
     problem = plans.problems[number]
     traces = {}
-    for model_name in NAMES:
+    for model_name in TITLES:
         task, model = load_as("maze", output / RUNS / model_name)
         out = generate(
             model.denoiser(),
@@ -254,9 +255,9 @@ def growths_of(output: Path, contenders: Sequence[Contender], seed: int) -> dict
         )
         assert out.trace is not None
         traces[model_name] = out.trace[0]
-    growth = grown(traces["flexmdm"], problem)
-    row = filled(traces["mdm"], problem, len(problem) + 1, growth.frames, task.pad)
-    return {"flexmdm": growth, "mdm": row}
+    growth = grown(traces[FLEXMDM], problem)
+    row = filled(traces[MDM], problem, len(problem) + 1, growth.frames, task.pad)
+    return {FLEXMDM: growth, MDM: row}
 
 
 def _is_simple(path: Sequence[int]) -> bool:
@@ -264,8 +265,9 @@ def _is_simple(path: Sequence[int]) -> bool:
 
 
 def _held_out_lengths(task: MazeTask, counts: Sequence[int]) -> dict[int, float]:
-    """Return shares of the lengths of the paths that problems come from: for each K, of the held-out pairs with paths of at
-    least K cells each gives as many problems, from any of those paths.
+    """Return the shares of the lengths of the paths that problems come from.
+
+    For each K, every held-out pair with paths of at least K cells gives as many problems, from any of those paths.
     """
     data = task.validation.data
     shares: dict[int, float] = {}

@@ -16,8 +16,8 @@ from flexmdm.reports.pages import render
 from flexmdm.sweeps.maze import Plans
 from flexmdm.tasks.maze.checker import legal_moves, open_cells
 from flexmdm.tasks.maze.grid import Maze
+from flexmdm.tasks.models import FLEXMDM, TITLES
 
-NAMES = {"flexmdm": "FlexMDM", "mdm": "MDM"}
 STRIP = 8  # frames of the film strip
 SHOWN = 2  # problems shown for each number of subgoals
 Point = tuple[float, float]
@@ -45,11 +45,11 @@ class Contender:
 
     @property
     def name(self) -> str:
-        return NAMES[self.model]
+        return TITLES[self.model]
 
     @property
     def colour(self) -> str:
-        return COLOURS[list(NAMES).index(self.model)]
+        return COLOURS[list(TITLES).index(self.model)]
 
     @property
     def rates(self) -> dict[int, Interval]:
@@ -113,7 +113,7 @@ class Story:
 
 def page_of(story: Story) -> str:
     """Return the page."""
-    growth = story.growths["flexmdm"]
+    growth = story.growths[FLEXMDM]
     count = min(STRIP, growth.frames)
     return render(
         "demo.html",

@@ -212,9 +212,9 @@ def problem_through(task: MazeTask, cells: Sequence[tuple[int, int]]) -> list[in
             raise ValueError(f"there is no way from {start} to {goal} in this maze")
         if a == b:
             raise ValueError(f"cell {start} stands twice in a row: leave one out")
-    if task.model == "mdm" and len(tokens) > task.subgoals[1]:
+    if not task.layout.inserts and len(tokens) > task.subgoals[1]:
         raise ValueError(f"this MDM was trained with at most {task.subgoals[1]} subgoals, got {len(tokens)}")
-    most = task.longest_path if task.model == "mdm" else task.max_length
+    most = task.max_length if task.layout.inserts else task.longest_path
     (needed,) = shortest(task, [tokens])
     if needed > most:
         raise ValueError(

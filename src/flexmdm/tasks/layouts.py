@@ -14,19 +14,7 @@ import torch
 
 from flexmdm.canvas import Prompt, Role, Template
 from flexmdm.sequences import Ragged
-
-FLEXMDM, MDM = MODELS = "flexmdm", "mdm"
-
-
-def inserts(model: str) -> bool:
-    """Return whether a kind of model, by its name, inserts tokens; an unknown name is an error.
-
-    >>> inserts("flexmdm"), inserts("mdm")
-    (True, False)
-    """
-    if model not in MODELS:
-        raise ValueError(f"the model is flexmdm or mdm, got {model!r}")
-    return model == FLEXMDM
+from flexmdm.tasks.models import inserts
 
 
 def layout_of(model: str, longest: int, width: int, pad: int) -> Layout:

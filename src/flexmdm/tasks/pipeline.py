@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from rich.console import Console
@@ -79,8 +79,11 @@ class Generated:
     events: tuple[Event, ...]
 
 
+AnyTask = TypeVar("AnyTask", bound=Task)
+
+
 @dataclass(frozen=True)
-class Pipeline:
+class Pipeline(Generic[AnyTask]):
     """A task with a trained model; what requests, prompts and answers are, the pipeline of each task says.
 
     Attributes:
@@ -90,7 +93,7 @@ class Pipeline:
         whole_files: whether a file is one text, and not one text per line.
     """
 
-    task: Any
+    task: AnyTask
     model: FlexMDMModel
     task_name: ClassVar[str] = ""
     uses: ClassVar[str] = ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from rich.console import Console
@@ -17,7 +17,8 @@ from torch import Tensor
 from flexmdm.data import Preparation, Prepared, TextTokenizer, TokenStore, prepare
 from flexmdm.data.reading import absolute
 from flexmdm.data.tokenizers import tokenizer_of
-from flexmdm.tasks.layouts import Layout, inserts, layout_of
+from flexmdm.tasks.layouts import Layout, layout_of
+from flexmdm.tasks.models import inserts
 from flexmdm.tasks.settings import FileSettings
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -183,7 +184,7 @@ def _digest_of_all(store: TokenStore) -> str:
 class StoredExamples:
     """Sequences of a task on disk."""
 
-    task: Any
+    task: PreparedTask
     store: TokenStore
 
     def __len__(self) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from flexmdm.settings import setting
+from flexmdm.tasks.models import FLEXMDM
 
 
 def weights(text: str) -> dict[str, float]:
@@ -65,7 +66,7 @@ class FileSettings(Stored):
     """
 
     data: tuple[str, ...] = ()
-    model: str = "flexmdm"
+    model: str = FLEXMDM
     _: KW_ONLY
     skip_bad: bool = setting(False, help="Count lines that cannot be read and go on, rather than stop at the first.")
     tokenizer: str = setting(

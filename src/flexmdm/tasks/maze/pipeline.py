@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from flexmdm.canvas import Prompt
 from flexmdm.tasks.pipeline import Answer, Generated, Pipeline
+from flexmdm.tasks.task import Task
+
+
+class Plans(Task, Protocol):
+    """A task with subgoals and the path between them."""
+
+    def prompt(self, subgoals: Sequence[int]) -> Prompt: ...
+
+    def path(self, sequence: Sequence[int]) -> list[int]: ...
 
 
 @dataclass(frozen=True)
-class MazePipeline(Pipeline):
+class MazePipeline(Pipeline[Plans]):
     """A model that plans, in its maze: ``pipeline.plan([[start, goal], ...])`` with cells as tokens."""
 
     task_name: ClassVar[str] = "maze"

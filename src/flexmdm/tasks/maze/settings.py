@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from flexmdm.settings import setting
+from flexmdm.tasks.models import FLEXMDM
 from flexmdm.tasks.settings import Stored
 
 
@@ -35,7 +36,7 @@ class MazeSettings(Stored):
     subgoals: tuple[int, int] = setting(
         (2, 12), help="Number of subgoals, from-to or one number. [default: 2-12]", parse=span
     )
-    model: str = "flexmdm"
+    model: str = FLEXMDM
     maze_seed: int = 2025
     extra_doors: float = 0.5
     pairs: int = setting(15000, help="Number of start-goal pairs. [default: 15000]")

@@ -15,11 +15,12 @@ from torch import Tensor
 from flexmdm.canvas import Prompt, Role, Template
 from flexmdm.randomness import stream, uniform
 from flexmdm.sequences import Ragged
-from flexmdm.tasks.layouts import Layout, inserts, layout_of
+from flexmdm.tasks.layouts import Layout, layout_of
 from flexmdm.tasks.maze.grid import Maze
 from flexmdm.tasks.maze.paths import PathData, choose_subgoals, distinct_problems, make_paths, through_template
 from flexmdm.tasks.maze.pipeline import MazePipeline
 from flexmdm.tasks.maze.settings import MazeSettings
+from flexmdm.tasks.models import inserts
 
 if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
     from flexmdm.backbones.model import FlexMDMModel

@@ -7,19 +7,38 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from flexmdm.canvas import Prompt
+from flexmdm.data import TextTokenizer
 from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.evaluation.distances import Estimate
 from flexmdm.tasks.likelihoods import bits_of
 from flexmdm.tasks.pipeline import Answer, Callback, Generated, Pipeline, of_each, texts_of
+from flexmdm.tasks.task import Task
 
 GAP_MARKER = "___"
 
 
+class Texts(Task, Protocol):
+    """A task whose prompts are pieces of text with gaps between them."""
+
+    @property
+    def text(self) -> TextTokenizer: ...
+
+    @property
+    def validation(self) -> Any: ...
+
+    @property
+    def compared_on(self) -> str: ...
+
+    def prompt(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt: ...
+
+    def clean(self, sequence: Sequence[int]) -> list[int]: ...
+
+
 @dataclass(frozen=True)
-class TextPipeline(Pipeline):
+class TextPipeline(Pipeline[Texts]):
     """A model with its tokenizer.
 
     Load one by `from_pretrained`, then ``pipeline.sample(3)``, ``pipeline.complete("Once upon")`` and
@@ -32,7 +51,7 @@ class TextPipeline(Pipeline):
     uses: ClassVar[str] = "flexmdm sample RUN, flexmdm complete RUN TEXT, flexmdm infill RUN TEXT"
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> TextTokenizer:
         """Return what translates between text and tokens."""
         return self.task.text
 
