@@ -206,7 +206,8 @@ class GeometricSchedule(Schedule):
 
     def _value(self, t: Tensor) -> Tensor:
         start, end = self._range
-        return ((torch.exp(-self._sigma(t)) - start) / (end - start)).clamp(0, 1)
+        value = ((torch.exp(-self._sigma(t)) - start) / (end - start)).clamp(0, 1)
+        return torch.where(t == 1, 1.0, value)  # which rounding may miss
 
     def _derivative(self, t: Tensor) -> Tensor:
         start, end = self._range
@@ -215,7 +216,8 @@ class GeometricSchedule(Schedule):
 
     def _rest(self, t: Tensor) -> Tensor:
         start, end = self._range
-        return (-torch.expm1(self.low - self._sigma(t)) * end / (end - start)).clamp(0, 1)
+        rest = (-torch.expm1(self.low - self._sigma(t)) * end / (end - start)).clamp(0, 1)
+        return torch.where(t == 1, 0.0, rest)
 
     def _inverse(self, value: Tensor) -> Tensor:
         start, end = self._range

@@ -153,7 +153,7 @@ class MazeTask(MazeSettings):
     def check_base(self, base: str, vocab_size: int | None = None) -> None:
         """Raise if a model has fewer tokens than the maze has cells."""
         if vocab_size is not None and self.vocab_size > vocab_size:
-            raise ValueError(f"the maze has {self.vocab_size:,} tokens and {base} knows {vocab_size:,}")
+            raise ValueError(f"the task has {self.vocab_size:,} tokens and {base} knows {vocab_size:,}")
 
     def pipeline(self, model: FlexMDMModel) -> MazePipeline:
         """Return the pipeline that plans."""
