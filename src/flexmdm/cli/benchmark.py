@@ -48,14 +48,14 @@ def compete(
         paths: what the JSON calls each run; by default its name.
         options: of `flexmdm.sweeps.sweep.sweep`.
     """
-    place = check(name, data, page)
+    source = check(name, data, page)
     from rich.console import Console
 
     from flexmdm.sweeps import sweep as sweeps
     from flexmdm.sweeps.registry import benchmark_class
 
     console = console or Console()
-    contest = benchmark_class(name).read(place, split, **({"workers": workers} if workers else {}))
+    contest = benchmark_class(name).read(source, split, **({"workers": workers} if workers else {}))
     entrants = [contest.entrant(run, *loaded) for run, loaded in runs.items()]
     folder = None if json is None else json.with_suffix(".items")
     points = sweeps.sweep(contest, entrants, steps, num, folder, **options)
@@ -118,7 +118,7 @@ def benchmark(
         workers: programs that run at a time; by default one for each core that this process may use.
         console: where to print.
     """
-    place = check(name, data)
+    source = check(name, data)
     if samples is None:
         raise ValueError(f"{name} without a run needs samples to score: --samples FILE")
     from rich.console import Console
@@ -126,9 +126,9 @@ def benchmark(
     console = console or Console()
     items = json.with_suffix(".items.jsonl") if json is not None else None
     if name == "gsm8k":
-        figures = _gsm8k(samples, place, split, items, console)
+        figures = _gsm8k(samples, source, split, items, console)
     else:
-        figures = _humaneval(samples, place, split, items, workers, console)
+        figures = _humaneval(samples, source, split, items, workers, console)
     if json is not None:
         _write(json, name, str(items), figures)
 
@@ -155,8 +155,8 @@ def _humaneval(
         guards = str(sandbox.guards)
     scored = score_with_bar(problems, fillings, items, workers)
     functions = len(set(contest.groups))
-    told = f"{len(problems)} tasks of {functions} functions, {len(fillings)} samples"
-    console.print(f"{contest.title}: {told}", highlight=False, markup=False)
+    counts = f"{len(problems)} tasks of {functions} functions, {len(fillings)} samples"
+    console.print(f"{contest.title}: {counts}", highlight=False, markup=False)
     for k, interval in scored.pass_at.items():
         console.print(f"pass@{k} {interval.percent()}", highlight=False)
     console.print(", ".join(f"{count} {name}" for name, count in scored.outcomes.items()), highlight=False)

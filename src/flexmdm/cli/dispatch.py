@@ -1,4 +1,4 @@
-"""What `flexmdm sample` and `flexmdm eval` do for each kind of task: by default what every task can do.
+"""Dispatch `flexmdm sample` and `flexmdm eval` on the task: by default they do what every task can do.
 
 A task that has more to show registers an implementation of its own, here or where it is defined.
 """
@@ -74,7 +74,7 @@ def _(
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is asked of an evaluation; ``None`` leaves it to the task.
+    """The request for an evaluation; ``None`` leaves it to the task.
 
     Attributes:
         num: samples, or problems.
