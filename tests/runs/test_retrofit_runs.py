@@ -101,7 +101,7 @@ def test_the_learning_rate_falls_to_zero_as_often_as_the_schedule_restarts(retro
 def test_a_tokenizer_with_more_tokens_than_the_base_is_refused(retrofitted):
     config = retrofitted()
     larger = MazeTask(**{**MazeTask.from_dict(config.task).__dict__, "size": 9})
-    with pytest.raises(ValueError, match="the maze has .* tokens and .* knows"):
+    with pytest.raises(ValueError, match="the task has .* tokens and .* knows"):
         build(replace(config, task=larger.to_dict()))
 
 
