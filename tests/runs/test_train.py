@@ -471,6 +471,14 @@ def test_a_run_of_some_seconds_ends_then_and_is_complete(tiny, tmp_path, console
     assert f"going on from step {step_of(last)}" in console.file.getvalue()
 
 
+def test_a_plan_of_few_steps_is_warned_of_and_the_end_is_explained(tiny, tmp_path, console, monkeypatch):
+    monkeypatch.setattr(module, "steps_within", lambda *_: 3)
+    train(tiny(eval_every=10, save_every=10), tmp_path / "run", minutes=1, device="cpu", console=console)
+    said = console.file.getvalue()
+    assert "3 steps fit in 1 minutes, and fewer than 200 teach little" in said
+    assert "all steps are done at step 3" in said
+
+
 # Two processes -------------------------------------------------------------------------------------------------------
 
 EACH_PROCESS = """

@@ -30,6 +30,7 @@ from flexmdm.training.trainer import DECAYING, FlexMDMTrainer, runs_on_cpu
 CURVES_FILE = "loss.png"
 LOGGERS = ("tensorboard", "trackio", "wandb")
 _PREPARATION = timedelta(days=2)  # processes wait while one of them prepares the data
+_FEW_STEPS = 200  # that a training should have at least
 _LOST = 1800.0  # seconds without a word from a process, once all are training
 
 
@@ -79,6 +80,11 @@ def train(
             )
         steps = steps_within(minutes * 60, config, task, model, processes.device or "cpu")
         config = replace(config, recipe=with_steps(config.recipe, broadcast_object_list([steps])[0]))
+        if config.recipe.steps < _FEW_STEPS:
+            console.print(
+                f"[yellow]warning:[/] {config.recipe.steps:,} steps fit in {minutes:g} minutes, and fewer than "
+                f"{_FEW_STEPS} teach little: give more --minutes, or take a smaller network or --batch-size"
+            )
     describe(config, task, model, console)
     live = LiveProgress(console, config.task["model"])
     callbacks: list[TrainerCallback] = [FileLog(folder), live] if processes.is_main_process else []
@@ -123,7 +129,9 @@ def train(
     if processes.is_main_process:
         save_weights(model, folder, weights)
         draw_losses({config.task["model"]: read_log(folder / LOG_FILE)}, folder / CURVES_FILE)
-        console.print(f"weights, log and {CURVES_FILE} are in {escape(str(folder))}")
+        step = trainer.state.global_step
+        why = "all steps are done" if step >= config.recipe.steps else "the time is up"
+        console.print(f"{why} at step {step:,}; weights, log and {CURVES_FILE} are in {escape(str(folder))}")
     return model.eval()
 
 
