@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 from flexmdm.cli import entry
 from flexmdm.demos import maze
 from flexmdm.runs.config import RunConfig, read_config_file
+from flexmdm.tasks.loading import load
 from flexmdm.training.recipe import Network
 
 SMALL = {"minutes": 1.0, "size": 7, "subgoals": (2, 4), "num": 5, "seed": 0, "steps": 12}
@@ -66,11 +67,11 @@ def test_both_models_learn_from_the_same_configuration(done):
 
 
 def test_the_growth_on_the_page_ends_in_the_path_that_was_counted(done):
-    task, model = maze.load(done.output / "runs" / "flexmdm")
+    task, model = load(done.output / "runs" / "flexmdm")
     plans = [maze.plan(task, model, count, 5) for count in (2, 3, 4)]
     growths = maze.growths_of(done.output, [SimpleNamespace(plans=plans)], seed=0)
     number = plans[1].paths.index([box.token for box in growths["flexmdm"].boxes])
-    task, model = maze.load(done.output / "runs" / "mdm")
+    task, model = load(done.output / "runs" / "mdm")
     assert len(growths["mdm"].boxes) == task.longest_path
     cells = [box.token for box in growths["mdm"].boxes if box.token is not None]
     counted = maze.plan(task, model, 3, 5)
