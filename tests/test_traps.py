@@ -18,15 +18,15 @@ A trap with no test yet says what it waits for. The test below makes sure that e
 | mask or pad token predicted as output | generation/test_generate.py::test_no_mask_or_pad_token_is_ever_in_the_output |
 | | generation/test_decoding.py::test_a_token_of_probability_0_is_never_drawn |
 | | test_oracle.py::test_the_mask_is_never_predicted |
-| | backbones/test_denoiser.py::test_a_mask_id_inside_the_vocabulary_is_never_predicted |
+| | backbones/test_network.py::test_a_mask_id_inside_the_vocabulary_is_never_predicted |
 | Poisson over batch x length x vocabulary where one Bernoulli and one categorical do | generation/test_samplers.py::test_a_step_draws_a_few_numbers_per_mask_and_gap_whatever_the_vocabulary |
 | logits for positions that nobody reads | generation/test_generate.py::test_nothing_finished_is_asked_about_again |
 | | backbones/test_dit.py::test_linear_layers_see_no_padding_and_the_token_head_sees_masks_only |
 | canvas always max_length wide | generation/test_generate.py::test_a_canvas_is_not_as_wide_as_max_length |
-| EMA weights lost on resume | training/test_run.py::test_the_average_survives_a_resume |
+| EMA weights lost on resume | runs/test_train.py::test_the_average_survives_a_resume |
 | schedule used for sampling differs from the one trained with | generation/test_generate.py::test_schedules_stored_with_the_denoiser_are_used_and_can_be_overruled |
 | | test_interpolants.py::test_an_interpolant_survives_json |
-| ... stored in the checkpoint | training/test_run.py::test_the_schedules_of_a_run_are_those_that_generation_uses |
+| ... stored in the checkpoint | runs/test_train.py::test_the_schedules_of_a_run_are_those_that_generation_uses |
 | time embedding of [0, 1] left unscaled | backbones/test_dit.py::test_nearby_alphas_are_told_apart |
 | insertion head initialised to predict hundreds of tokens per gap | backbones/test_dit.py::test_before_training_every_open_gap_is_expected_to_miss_what_it_was_told |
 | AdaLN by forward hooks with hidden state (breaks gradient checkpointing) | backbones/test_dit.py::test_the_clock_reaches_the_blocks_without_hooks_or_hidden_state |

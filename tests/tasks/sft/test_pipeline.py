@@ -132,7 +132,7 @@ def test_an_empty_answer_is_seen_on_a_terminal_alone(make_pipeline, monkeypatch,
     pipeline, file = make_pipeline(), tmp_path / "new" / "answers.json"
     monkeypatch.setattr(type(pipeline.task), "answer", lambda *_: [])
     console = Console(file=io.StringIO(), force_terminal=terminal, color_system=None)
-    reports.answer(pipeline, ["Say it."], json=file, console=console, steps=4)
+    reports.show(pipeline, pipeline.answer(["Say it."], full=True, steps=4), ["Say it."], file, console=console)
     assert console.file.getvalue() == ("(empty)\n" if terminal else "\n")
     assert json.loads(file.read_text())[0]["answer"] == ""
     assert f"written to {file}" in capsys.readouterr().err
