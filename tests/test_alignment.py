@@ -284,3 +284,16 @@ def test_a_canvas_that_does_not_embed_is_an_error(case):
     canvas = Canvas(Ragged.from_lists([tokens]), MASK, given=bools([flags]))
     with pytest.raises(ValueError, match="does not embed"):
         align(canvas, Ragged.from_lists([clean]), Template.of_roles(Ragged.from_lists([roles])))
+
+
+@pytest.mark.parametrize(("entries", "positions"), [(390, 400), (500, 500), (590, 600), (700, 900), (999, 1000)])
+def test_the_shares_of_every_entry_sum_to_one_however_long_the_sequence(entries, positions):
+    """Masks alone in a long sequence: forward and backward counts are farthest apart when nearly all are there."""
+    match, closed = torch.ones(1, entries, positions, dtype=torch.bool), torch.zeros(1, entries + 1, dtype=torch.bool)
+    log_count, share = embeddings(match, closed, torch.tensor([entries]), torch.tensor([positions]))
+    assert float((share.sum(2) - 1).abs().max()) < 1e-9
+    exact = math.lgamma(positions + 1) - math.lgamma(entries + 1) - math.lgamma(positions - entries + 1)
+    assert float(log_count) == pytest.approx(exact, rel=1e-9, abs=1e-9)
+    expected = (share[0] @ torch.arange(positions, dtype=torch.float64)) + 1  # of order statistics of a uniform subset
+    order = torch.arange(1, entries + 1, dtype=torch.float64)
+    assert torch.allclose(expected, order * (positions + 1) / (entries + 1), rtol=1e-9)

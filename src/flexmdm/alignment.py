@@ -17,7 +17,7 @@ from flexmdm.precision import float64_device
 from flexmdm.sequences import Ragged
 
 _NEVER = float("-inf")
-_LARGEST_SUM = 1000  # positions up to which ways are counted in float64; beyond, in logarithms
+_LARGEST_SUM = 500  # positions up to which ways are counted in float64; beyond, in logarithms
 _RESCALED = 16  # rows between two divisions: they grow by less than a factor of the positions each
 _TINY, _SMALLEST_LOG = 1e-300, -1e300
 _DOES_NOT_EMBED = "a canvas does not embed in its clean sequence: was it made from this x1 and this template?"
@@ -84,8 +84,8 @@ def embeddings(match: Tensor, closed: Tensor, entries: Tensor, positions: Tensor
 def _ways(match: Tensor, closed: Tensor) -> tuple[Tensor, Tensor]:
     """Return A ``[P, n, m]`` and the logarithms ``[P, n]`` of what each of its rows was divided by.
 
-    Rows are divided by their largest number now and then, so that counts of sequences of up to a thousand tokens
-    neither overflow nor underflow. Longer ones are counted in logarithms, which is slower; A is then log A.
+    Rows are divided by their largest number now and then, so that for up to 500 tokens neither they nor
+    their products underflow. Longer ones are counted in logarithms, which is slower; A is then log A.
     """
     in_logs = match.shape[2] > _LARGEST_SUM
     some_closed = bool(closed.any())

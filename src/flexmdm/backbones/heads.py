@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 _LEAST_REST = 1e-6  # log(1 - alpha) stays finite at alpha = 1
+_LARGEST_LOG = 20.0  # of a count: closed regions, which nothing teaches, must not overflow
 _LARGEST_SHAPE = 1000.0  # of a negative-binomial law that is nearly Poisson
 _SOFTPLUS_ONE = math.log(math.e - 1)  # softplus of this is 1
 
@@ -40,7 +41,7 @@ class Regions:
         gaps = sequence.repeat_interleave(lengths + 1, output_size=len(given) + len(lengths))
         behind_entry = torch.ones_like(gaps, dtype=torch.bool)
         behind_entry[(lengths + 1).cumsum(0) - (lengths + 1)] = False  # the first gap of each sequence
-        starts = torch.ones_like(behind_entry).masked_scatter(behind_entry, given)
+        starts = torch.ones_like(behind_entry).masked_scatter(behind_entry, given.bool())
         of_gap = starts.long().cumsum(0) - 1
         sizes = torch.bincount(of_gap)
         return cls(of_gap, gaps[starts], sizes - 1)
@@ -118,7 +119,8 @@ class CountHead(nn.Module):
         """Map ``[G, features]`` and the clocks ``[B]`` to g ``[G]``."""
         features = features.to(next(self.place.parameters()).dtype)
         log_share = _log_softmax(self.place(features).squeeze(1).float(), regions)  # [G]
-        return (log_share + self._log_count(features, alpha, regions)[regions.of_gap]).exp()
+        log_count = self._log_count(features, alpha, regions).clamp(max=_LARGEST_LOG)
+        return (log_share + log_count[regions.of_gap]).exp()
 
     def _log_count(self, features: Tensor, alpha: Tensor, regions: Regions) -> Tensor:
         """Return the logarithm of N for each region, ``[R]``."""
@@ -135,7 +137,7 @@ class CountHead(nn.Module):
             ],
             1,
         )  # [R, 5]
-        pooled = regions.sum(features) / (regions.free + 1).to(features.dtype)[:, None]
+        pooled = (regions.sum(features.float()) / (regions.free + 1)[:, None]).to(features.dtype)
         level, slope = self.count(torch.cat([pooled, counted.to(features.dtype)], 1)).float().unbind(1)
         slope = F.softplus(slope + _SOFTPLUS_ONE)  # 1 before training, never negative
         return (free + self.shape).log() - arrived + level + slope * rest

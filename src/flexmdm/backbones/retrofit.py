@@ -289,6 +289,8 @@ def retrofit(
             return _continued(run, common)
         learned = {name: part.state_dict() for name, part in run.network.added.items()}
         groups = run.config.groups if learned else groups
+        if learned:  # the head was trained with these
+            common |= {"regions": run.config.regions, "expected_gap": run.config.expected_gap}
         loaded = base_of(run.merged(), options.get("dtype"))
     config = RetrofitConfig(
         encoder=as_stored(loaded.encoder),

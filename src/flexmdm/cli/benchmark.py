@@ -14,7 +14,6 @@ from flexmdm.evaluation.intervals import by_name
 if TYPE_CHECKING:
     from rich.console import Console
 
-BENCHMARKS = ("humaneval-infill", "gsm8k")
 _FIGURES = (".png", ".svg")
 
 
@@ -35,7 +34,7 @@ def compete(
     """Let runs generate, score what they wrote, print the table and write figures.
 
     Args:
-        name: one of the `BENCHMARKS`.
+        name: one of `flexmdm.sweeps.registry.benchmark_names`.
         runs: task and model of each, by name.
         data, split: as in `benchmark`.
         steps: of the sampler, several for a sweep.
@@ -85,8 +84,11 @@ def compete(
 
 def check(name: str, data: Path | None, page: Path | None = None) -> Path:
     """Return the folder or file of the problems; raise at once, before anything is loaded, if something is wrong."""
-    if name not in BENCHMARKS:
-        raise ValueError(f"there is no benchmark {name!r}; choose from {', '.join(BENCHMARKS)}")
+    from flexmdm.sweeps.registry import benchmark_names
+
+    known = benchmark_names(reads_files=True)
+    if name not in known:
+        raise ValueError(f"there is no benchmark {name!r}; choose from {', '.join(known)}")
     if data is None:
         raise ValueError(f"{name} needs its official problems: --data FOLDER")
     if not data.exists():
@@ -108,7 +110,7 @@ def benchmark(
     """Score samples, print the result, and write it to ``json`` with the items beside it, in ``NAME.items.jsonl``.
 
     Args:
-        name: one of the `BENCHMARKS`.
+        name: one of `flexmdm.sweeps.registry.benchmark_names`.
         samples: humaneval-infill: a .jsonl in the official format, ``task_id`` and ``completion``; gsm8k: ``number``
             (of the problem, from 0) and ``generation``.
         data: the folder of the official files, or one file.

@@ -128,6 +128,8 @@ def evaluate_task(task: Task, runs: dict[str, tuple[Any, FlexMDMModel]], asked: 
             f"{', '.join(given)}: a run on {task.name} is measured by the likelihood of held-out sequences "
             "(--likelihoods of them), and no samples are drawn; leave that out"
         )
+    if asked.likelihoods == 0:
+        raise ValueError(f"--likelihoods 0 leaves nothing to measure of a run on {task.name}: leave it out")
     rows = []
     for name, (own, model) in runs.items():
         index = own.validation.some(200 if asked.likelihoods is None else asked.likelihoods)

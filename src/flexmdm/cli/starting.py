@@ -38,7 +38,8 @@ def defaults(base: str, adapters: bool = False) -> dict[str, Any]:
     task = {key: value for key, value in run["task"].items() if key not in _OF_ONE_RUN}
     muon = run["recipe"]["optimizer"] == "muon"
     recipe = run["recipe"] | ({"optimizer": "adamw", "learning_rate": 1e-3} if adapters and muon else {})
-    return {"task": task, "recipe": recipe, "interpolant": run["interpolant"]}
+    network = {"insertion_head": run["network"]["insertion_head"]}
+    return {"task": task, "network": network, "recipe": recipe, "interpolant": run["interpolant"]}
 
 
 def _tiny() -> dict[str, Any]:

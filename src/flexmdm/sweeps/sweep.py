@@ -291,9 +291,11 @@ def asked(
         for start in [first, *range((first // batch_size + 1) * batch_size, len(items), batch_size)]:
             part = items[start : (start // batch_size + 1) * batch_size]
             began = time.perf_counter()
-            answers = written(
-                entrant.write, part, start, lambda done, step, start=start: show(start - first + done, step), **options
-            )
+
+            def later(done: int, step: Any, start: int = start) -> None:
+                show(start - first + done, step)
+
+            answers = written(entrant.write, part, start, later, batch_size=batch_size, **options)
             yield answers, (time.perf_counter() - began) / len(part)
 
 

@@ -175,9 +175,14 @@ class Pipeline(Generic[AnyTask]):
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model and all that `from_pretrained` needs to a folder, which can then go anywhere.
 
-        The tokenizer is inside, the data is not: of absolute paths only the names stay.
+        The tokenizer is inside, the data is not: of its paths only the names stay.
         """
         config = self.model.config
+        if getattr(config, "lora", None) is not None:
+            raise ValueError(
+                "this model is adapters on a base that stays where it is: merge them first, so that it stands alone "
+                "(flexmdm retrofit RUN --merge --out FOLDER)"
+            )
         stored, config.task = config.task, _without_folders(self.task.to_dict())
         try:
             self.model.save_pretrained(folder)
@@ -203,20 +208,23 @@ class Pipeline(Generic[AnyTask]):
         return str(address)
 
 
-def _without_folders(stored: Any) -> Any:
-    """Return settings with the names alone of all absolute paths.
+def _without_folders(stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a task with the names alone of what lies in folders: data and tokenizer.
 
-    >>> _without_folders({"data": ["/home/me/stories.txt", "hf:/home/me/tales:test", "hf:a/tales"], "seed": 0})
-    {'data': ['stories.txt', 'hf:tales:test', 'hf:a/tales'], 'seed': 0}
+    >>> _without_folders(
+    ...     {"data": ["/home/me/stories.txt", "hf:/home/me/tales:test", "hf:a/tales"], "format": "/{prompt}"}
+    ... )
+    {'data': ['stories.txt', 'hf:tales:test', 'hf:a/tales'], 'format': '/{prompt}'}
     """
-    if isinstance(stored, dict):
-        return {key: _without_folders(value) for key, value in stored.items()}
-    if isinstance(stored, list):
-        return [_without_folders(value) for value in stored]
-    if not isinstance(stored, str):
-        return stored
-    before, path = ("hf:", stored[3:]) if stored.startswith("hf:") else ("", stored)
-    return before + Path(path).name if Path(path).is_absolute() else stored
+
+    def name(path: str) -> str:
+        before, path = ("hf:", path[3:]) if path.startswith("hf:") else ("", path)
+        return before + (Path(path).name if Path(path).is_absolute() else path)
+
+    kept = dict(stored)
+    for key in {"data", "held_out_data", "tokenizer"} & set(stored):
+        kept[key] = name(kept[key]) if isinstance(kept[key], str) else [name(path) for path in kept[key]]
+    return kept
 
 
 def texts_of(answers: Sequence[Answer], one: bool, full: bool) -> Any:

@@ -43,8 +43,10 @@ class Network:
     heads: int = setting(8, help="Number of attention heads.", min=1)
     condition: int = 128
     dropout: float = setting(0.1, help="Dropout of a new network.", min=0.0, max=0.9)
-    insertion_head: Literal["count", "gap"] = "gap"
-    clock: Literal["logarithms", "waves"] = "waves"
+    insertion_head: Literal["count", "gap"] = setting(
+        "gap", help="Insertion head: count (what is missing in a region, then where), or gap (each gap on its own)."
+    )
+    clock: Literal["logarithms", "waves"] = setting("waves", help="Features of the clock: logarithms or waves.")
     neighbours: bool = True
     architecture: Literal["dit", "llada"] = setting(
         "dit", help="Architecture of a new network: dit, or llada for the shape of LLaDA. [default: dit]"
