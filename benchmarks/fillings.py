@@ -13,7 +13,7 @@ from typing import Any
 from flexmdm import TextPipeline
 
 EXAMPLES = """examples:
-  python benchmarks/fillings.py                       the committed results; about a minute
+  python benchmarks/fillings.py --temperature 0.6     the committed results; about a minute
   python benchmarks/fillings.py --run runs/sentences --name mine      those of another run
 """
 RESULTS = Path(__file__).parent / "results"
@@ -55,9 +55,9 @@ def main() -> None:
     pipeline = TextPipeline.from_pretrained(arguments.run)
     answers = pipeline.infill(PROMPTS, num=NUM, seed=SEED, **options)
     rows = {prompt: answers[NUM * number : NUM * (number + 1)] for number, prompt in enumerate(PROMPTS)}
-    lines = [
-        f"Made by `python benchmarks/fillings.py`: seed {SEED}, the first {NUM} answers to each text, none left out."
-    ]
+    setting = f", temperature {arguments.temperature:g}" if options else ""
+    command = "python benchmarks/fillings.py" + (f" --temperature {arguments.temperature:g}" if options else "")
+    lines = [f"Made by `{command}`: seed {SEED}{setting}, the first {NUM} answers to each text, none left out."]
     for prompt, found in rows.items():
         print(prompt, *(f"  {text}" for text in found), sep="\n")
         lines += ["", f"**{prompt}**", "", *(f"- {text}" for text in found)]

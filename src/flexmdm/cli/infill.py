@@ -17,7 +17,7 @@ INFILL_EXAMPLES = """
 
 * `flexmdm infill runs/articles "The ___ sat on the ___."`: several gaps at once
 
-* `flexmdm infill --pretrained text "The city of ___ was founded in ___." --num 5`
+* `flexmdm infill --pretrained text "Can you ___ me with ___?" --num 5 --temperature 0.6`: with the bundled model
 
 * `flexmdm infill runs/names "a___a" --min 2 --max 4`: two to four tokens in the gap
 
