@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flexmdm.tasks.registry import PRETRAINED
+
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
     from flexmdm.tasks.task import Task
@@ -17,7 +19,6 @@ Run = Annotated[str | None, typer.Argument(help="A folder that `flexmdm train --
 Pretrained = Annotated[str | None, typer.Option(help="Weights that come with flexmdm, by name.")]
 SAMPLERS = "tau, adaptive, spaced, likeliest, or (MDM only) low_confidence."
 _SAMPLERS = ("tau", "adaptive", "spaced", "likeliest", "low_confidence")  # a test knows that there are no others
-PRETRAINED = Path(__file__).parents[1] / "pretrained"
 STEP = "A step of spaced may take several evaluations of the network, and likeliest one more for every token."
 DEFAULT_SAMPLER = "FlexMDM: spaced; MDM: tau on text, low_confidence on mazes"
 Sampler = Annotated[str | None, typer.Option(help=f"{SAMPLERS} [default: {DEFAULT_SAMPLER}]")]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flexmdm.cli.shared import PRETRAINED, trained_on
+from flexmdm.cli.shared import trained_on
+from flexmdm.tasks.registry import PRETRAINED
 
 if TYPE_CHECKING:
     from flexmdm.cli.options import Given

@@ -13,7 +13,7 @@ from rich.text import Text
 from flexmdm.canvas import Prompt
 from flexmdm.generation import Event
 from flexmdm.reports.film import Frame, frames_of, thin_out
-from flexmdm.tasks.prepared import PreparedTask
+from flexmdm.tasks.task import Task
 
 _SECONDS, _LINES = 6.0, 12  # of a film, and of its strip where nothing moves
 
@@ -28,7 +28,7 @@ class Traced(Protocol):
     def events(self) -> Sequence[Event]: ...
 
 
-def play(task: PreparedTask, answer: Traced, console: Console | None = None) -> None:
+def play(task: Task, answer: Traced, console: Console | None = None) -> None:
     """Show how an answer came about (it must have a trace): as a film, or as a strip if this is no terminal.
 
     What it came to is not shown: the film goes when it is over, and the strip ends before it.
@@ -45,7 +45,7 @@ def play(task: PreparedTask, answer: Traced, console: Console | None = None) -> 
             time.sleep(_SECONDS / max(len(frames), 12))
 
 
-def picture(task: PreparedTask, frame: Frame, answer: Traced) -> Text:
+def picture(task: Task, frame: Frame, answer: Traced) -> Text:
     """Return one frame: given text dim, masks as grey dots, what was found plain, and the newest green."""
     given, fixed = len(answer.prompt.tokens), answer.prompt.tokens
     text = Text(f"clock {frame.alpha:4.2f} ", style="dim")

@@ -19,7 +19,7 @@ from flexmdm.tasks.task import Task
 if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
     from flexmdm.backbones.model import FlexMDMModel
 
-_LARGEST = 2**26  # numbers in the tables of one call: states x places x tokens of the vocabulary
+_LARGEST = 2**26  # numbers in the tables of one call: states x entries x tokens of the vocabulary
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from flexmdm.backbones.model import FlexMDMModel
-from flexmdm.tasks.registry import task_class, task_of
+from flexmdm.tasks.registry import PRETRAINED, task_class, task_of
 from flexmdm.tasks.task import Task
 from flexmdm.training.models import WEIGHTS_FILE, trained_model
-
-PRETRAINED = Path(__file__).parents[1] / "pretrained"
 
 
 def load(folder: Path, device: str | None = None) -> tuple[Task, FlexMDMModel]:

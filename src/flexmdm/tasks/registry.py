@@ -18,6 +18,7 @@ _TASKS: dict[str, tuple[str | type, str | type]] = {  # name: settings, task
     "code": ("flexmdm.tasks.code.settings:CodeSettings", "flexmdm.tasks.code.task:CodeTask"),
     "maze": ("flexmdm.tasks.maze.settings:MazeSettings", "flexmdm.tasks.maze.task:MazeTask"),
 }
+PRETRAINED = Path(__file__).parents[1] / "pretrained"  # the weights that come with the package, by name
 DEFAULT_TASK = "text"  # of a file whose task nobody names
 
 
