@@ -19,11 +19,10 @@ from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.evaluation.intervals import by_name
 from flexmdm.generation.defaults import STEPS
 from flexmdm.reports.answers import show
-from flexmdm.tasks.code.task import CodeTask
+from flexmdm.sweeps.registry import benchmark_for
 from flexmdm.tasks.likelihoods import bits
 from flexmdm.tasks.maze.task import MazeTask
 from flexmdm.tasks.pipeline import progress_bar
-from flexmdm.tasks.sft.task import SFTTask
 from flexmdm.tasks.task import Task
 from flexmdm.tasks.text.task import TextTask
 
@@ -118,6 +117,11 @@ def evaluate_task(task: Task, runs: dict[str, tuple[Any, FlexMDMModel]], asked: 
         runs: tasks and models by name.
         asked: the rest.
     """
+    benchmark = benchmark_for(task.name, reads_files=True)
+    if benchmark is not None:
+        raise ValueError(
+            f"{', '.join(runs)}: a run on {task.name} is measured by --benchmark {benchmark} --data FOLDER"
+        )
     unused = {
         "--num": asked.num, "--steps": asked.steps or None, "--page": asked.page, "--reference": asked.reference,
         **{f"--{name.replace('_', '-')}": value for name, value in asked.sampling.items()},
@@ -175,18 +179,3 @@ def _(task: TextTask, runs: dict[str, tuple[TextTask, FlexMDMModel]], asked: Eva
         seed=asked.seed,
         **asked.sampling,
     )
-
-
-@evaluate_task.register
-def _(task: SFTTask, runs: dict[str, tuple[SFTTask, FlexMDMModel]], asked: Evaluation) -> None:
-    _refer(task, runs, "gsm8k")
-
-
-@evaluate_task.register
-def _(task: CodeTask, runs: dict[str, tuple[CodeTask, FlexMDMModel]], asked: Evaluation) -> None:
-    _refer(task, runs, "humaneval-infill")
-
-
-def _refer(task: Task, runs: dict[str, Any], benchmark: str) -> None:
-    """Raise, as a task is measured by a benchmark alone."""
-    raise ValueError(f"{', '.join(runs)}: a run on {task.name} is measured by --benchmark {benchmark} --data FOLDER")

@@ -45,16 +45,13 @@ def benchmark_names(reads_files: bool | None = None) -> list[str]:
     return [name for name, entry in _BENCHMARKS.items() if reads_files in (None, entry.reads_files)]
 
 
-def benchmark_for(task: str) -> str:
-    """Return the name of the benchmark that measures the runs of a task, by the name of the task.
+def benchmark_for(task: str, reads_files: bool | None = None) -> str | None:
+    """Return the name of the benchmark that measures the runs of a task, by the name of the task, if there is one.
 
-    >>> benchmark_for("sft")
-    'gsm8k'
+    >>> benchmark_for("sft"), benchmark_for("chess")
+    ('gsm8k', None)
     """
-    for name, entry in _BENCHMARKS.items():
-        if entry.task == task:
-            return name
-    raise ValueError(f"there is no benchmark for runs on {task}")
+    return next((name for name in benchmark_names(reads_files) if _BENCHMARKS[name].task == task), None)
 
 
 def benchmark_class(name: str) -> Any:
