@@ -120,7 +120,7 @@ def test_answers_are_learned_by_the_weights_that_come_with_the_package_by_a_reci
     out, err, code = command("train", sums, "--task", "sft", "--from", "text", "--max-length", "16", "--dry-run")
     assert code == 0, err
     said = " ".join((out + err).split())  # lines are broken where they are long
-    assert "2.36M weights are trained" in said and "1,000 steps of 128 sequences" in said
+    assert "7.74M weights are trained" in said and "1,000 steps of 128 sequences" in said
 
 
 def test_a_base_that_is_not_there_is_said_before_any_data_is_read(sums, command, monkeypatch):

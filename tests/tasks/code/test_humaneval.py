@@ -20,7 +20,7 @@ class Writer:
     def __init__(self):
         self.calls = 0
 
-    def __call__(self, pairs, *, steps, first_sequence, seed, callback, **options):
+    def __call__(self, pairs, *, steps, first_sequence, seed, callback, batch_size, **options):
         self.calls += 1
         assert options == {
             "sampler": "adaptive", "temperature": 0.0, "confidence": "top_prob", "window": (5.0, 64),
