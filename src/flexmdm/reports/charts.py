@@ -337,13 +337,13 @@ def draw_loss(
     """Draw the loss of each run against ``key`` of its log: dots for batches, a line for held-out sequences."""
     losses = []
     for colour, (name, log) in zip(cycle(colours), logs.items(), strict=False):
-        batches = [(line[key] / unit, line["loss"]) for line in log if line.get("loss", 0) > 0]
-        held_out = [(line[key] / unit, line["eval_loss"]) for line in log if line.get("eval_loss", 0) > 0]
-        if batches:
-            axes.plot(*zip(*batches, strict=True), ".", color=colour, markersize=3.5, alpha=0.3)
-        if held_out:
-            axes.plot(*zip(*held_out, strict=True), "-o", color=colour, markersize=3.5, linewidth=1.6, label=name)
-        losses += [loss for _, loss in (*batches, *held_out)]
+        batches, held_out = (
+            np.array([(line[key] / unit, line[loss]) for line in log if line.get(loss, 0) > 0]).reshape(-1, 2)
+            for loss in ("loss", "eval_loss")
+        )
+        axes.plot(*batches.T, ".", color=colour, markersize=3.5, alpha=0.3)
+        axes.plot(*held_out.T, "-o", color=colour, markersize=3.5, linewidth=1.6, label=name)
+        losses += [*batches[:, 1], *held_out[:, 1]]
     axes.set_yscale("log")
     if losses:
         axes.set_ylim(min(losses) / 1.15, max(losses) * 1.15)
