@@ -140,7 +140,7 @@ def weights():
 
 @pytest.fixture(scope="session")
 def same():
-    """Whether nested states (dictionaries, lists, tensors, numbers) are equal to the last bit."""
+    """Return a function that tells whether nested states are equal to the last bit."""
 
     def equal(a, b):
         if isinstance(a, torch.Tensor):

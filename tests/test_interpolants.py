@@ -390,7 +390,7 @@ def test_no_time_is_rounded_to_the_end_where_hazards_are_infinite(monkeypatch):
     [(LinearSchedule(), LinearSchedule(), 2 / 9, 1 / 3), (SineSchedule(), PolynomialSchedule(3.0), 0.3644, 19 / 35)],
 )
 def test_the_share_of_masks_at_the_times_that_training_draws(insertion, unmasking, grown, padded):
-    """Of the tokens of a sequence, as README says; MDM's tokens are masked with probability 1 - beta."""
+    """State what README says of the tokens of a sequence; those of MDM are masked with probability 1 - beta."""
     t, _ = sample_times(20_000)
     masked = FlexMDMInterpolant(insertion, unmasking).state_probabilities(t)[1]
     assert float(masked.mean()) == pytest.approx(grown, abs=1e-3)

@@ -186,7 +186,7 @@ def is_quantised(module: nn.Module) -> bool:
 
 
 class RetrofitConfig(FlexMDMConfig):
-    """What a retrofitted model is made of.
+    """The configuration of a retrofitted model.
 
     Args:
         encoder: the configuration of the pretrained transformer, as transformers writes it.

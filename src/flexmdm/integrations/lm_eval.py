@@ -55,7 +55,7 @@ _register: Any = lm_eval_registry.register_model if lm_eval_registry else lambda
 
 _MISSING = "lm-eval is not installed: pip install 'flexmdm[eval]'"
 GAP = "<|gap|>"
-"""Where the gap is in a context of an infilling task."""
+"""The gap in a context of an infilling task."""
 
 
 @_register("flexmdm")
@@ -98,7 +98,7 @@ class FlexMDMRun(_LM):
 
 
 class Responder:
-    """What lm-eval asks of a model, answered by a run.
+    """A run that answers what lm-eval asks of a model.
 
     Args:
         task, model: what was trained.

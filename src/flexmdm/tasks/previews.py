@@ -1,4 +1,4 @@
-"""What one sees of a model while it trains: two answers, and the likelihood of held-out sequences."""
+"""Previews of a model while it trains: two answers, and the likelihood of held-out sequences."""
 
 from __future__ import annotations
 
