@@ -156,7 +156,7 @@ def test_the_loss_is_drawn_against_sequences_and_against_hours(tmp_path):
     left, right = figure.axes
     assert "sequences" in left.get_xlabel() and "hours" in right.get_xlabel()
     drawn = [[line.get_xdata().tolist() for line in axes.get_lines()] for axes in (left, right)]
-    assert drawn == [[[64], [128], [64]], [[0.5], [1.0], [0.5]]]
+    assert drawn == [[[64], [128], [64], []], [[0.5], [1.0], [0.5], []]]
 
 
 # Targets --------------------------------------------------------------------------------------------------------------

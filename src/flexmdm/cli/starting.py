@@ -1,4 +1,4 @@
-"""The beginning of `flexmdm train` and `flexmdm retrofit`: options of both, the model to start from, and its settings."""
+"""The beginning of `flexmdm train` and `flexmdm retrofit`: options of both, the model to start from, its settings."""
 
 from __future__ import annotations
 
