@@ -117,7 +117,7 @@ def _answer(
     if file is not None and text is not None:
         raise ValueError("give the text as an argument or --file, not both")
     if file is None and text is None:
-        raise ValueError('what text? Write it behind the run, as in flexmdm infill runs/mine "The ___ sat"')
+        raise ValueError('what text? Write it at the end, as in flexmdm infill runs/mine "The ___ sat"')
     shared.check_writable(json)
     task, model = shared.load(run, pretrained, device, options.get("sampler"))
     from flexmdm.reports.answers import show

@@ -40,6 +40,8 @@ def _read(file: Path) -> dict[str, Any] | None:
 
 def _newer_checkpoint(folder: Path, config: dict[str, Any] | None) -> Path | None:
     """Return the checkpoint to load instead of the weights in the folder itself, if it is newer or there are none."""
+    if not folder.exists():
+        raise ValueError(f"{folder} is not a run: there is no such folder")
     if not (folder / WEIGHTS_FILE).is_file():
         if not (folder / RUN_FILE).is_file():
             raise ValueError(

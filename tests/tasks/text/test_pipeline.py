@@ -328,3 +328,8 @@ def test_one_error_names_all_bad_requests_and_has_their_type():
     with pytest.raises(ValueError, match="text 1: no room; bad too: text 2") as mixed:
         of_each(["long", "one"], make)
     assert not isinstance(mixed.value, Unanswerable)
+
+
+def test_a_list_given_to_score_is_refused(make_pipeline):
+    with pytest.raises(ValueError, match="score takes one text, and this is a list"):
+        make_pipeline().score(["one", "two"])

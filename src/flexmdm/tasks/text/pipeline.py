@@ -89,6 +89,8 @@ class TextPipeline(Pipeline[Texts]):
 
     def score(self, text: str, num_times: int = 64, seed: int = 0) -> Estimate:
         """Return the bits that the model needs for a text, length included: an upper bound, with its standard error."""
+        if not isinstance(text, str):
+            raise ValueError(f"score takes one text, and this is a {type(text).__name__}: score them one by one")
         self.task.text.refuse_unknown([text])
         return bits_of(self.model, self.task, self.task.text.encode([text])[0], num_times, seed)
 
