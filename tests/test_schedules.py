@@ -6,6 +6,7 @@ import torch
 
 from flexmdm.schedules import (
     CosineSchedule,
+    EarlySchedule,
     GeometricSchedule,
     LinearSchedule,
     PolynomialSchedule,
@@ -19,6 +20,7 @@ FORMULAS = [
     (CosineSchedule(), lambda t: 1 - math.cos(math.pi * t / 2)),
     (SineSchedule(), lambda t: math.sin(math.pi * t / 2)),
     *[(PolynomialSchedule(k), lambda t, k=k: t**k) for k in (0.5, 1.0, 1.7, 2.0, 3.0, 8.0)],
+    *[(EarlySchedule(k), lambda t, k=k: 1 - (1 - t) ** k) for k in (1.0, 2.5, 4.0)],
     *[
         (
             GeometricSchedule(low, high),
@@ -127,7 +129,7 @@ def test_times_outside_the_unit_interval_are_an_error(schedule, method, t):
 
 @pytest.mark.parametrize("stored", [{"name": "square"}, {}, {"name": None}])
 def test_an_unknown_name_lists_the_known_ones(stored):
-    with pytest.raises(ValueError, match="unknown schedule.*cosine.*geometric.*linear.*polynomial.*sine"):
+    with pytest.raises(ValueError, match="unknown schedule.*cosine.*early.*geometric.*linear.*polynomial.*sine"):
         Schedule.from_dict(stored)
 
 
@@ -148,6 +150,12 @@ def test_parameters_a_schedule_does_not_take_are_an_error_that_names_it(stored):
 def test_exponents_must_be_positive_and_finite(exponent):
     with pytest.raises(ValueError, match="exponent"):
         PolynomialSchedule(exponent)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 5.0, math.nan, math.inf])
+def test_early_schedules_leave_a_clock_that_tells_time(exponent):
+    with pytest.raises(ValueError, match=r"\[1, 4\]"):
+        EarlySchedule(exponent)
 
 
 @pytest.mark.parametrize(

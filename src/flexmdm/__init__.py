@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flexmdm.oracle import FiniteDistribution, HiddenMarkovSource
     from flexmdm.schedules import (
         CosineSchedule,
+        EarlySchedule,
         GeometricSchedule,
         LinearSchedule,
         PolynomialSchedule,
@@ -39,6 +40,7 @@ _HOME = {
     "oracle": ["FiniteDistribution", "HiddenMarkovSource"],
     "schedules": [
         "CosineSchedule",
+        "EarlySchedule",
         "GeometricSchedule",
         "LinearSchedule",
         "PolynomialSchedule",
@@ -57,6 +59,7 @@ __all__ = [
     "Canvas",
     "CodePipeline",
     "CosineSchedule",
+    "EarlySchedule",
     "Denoiser",
     "FiniteDistribution",
     "FlexMDMConfig",

@@ -122,6 +122,7 @@ def likelihood(
     exact: bool = False,
     seed: int = 0,
     template: Template | None = None,
+    paired: bool = False,
 ) -> Likelihood:
     """Return an upper bound on -log p_theta(x1) of the continuous-time chain, exact when the denoiser is.
 
@@ -143,6 +144,7 @@ def likelihood(
         exact: enumerate all states of each (short) sequence instead of sampling them.
         seed: of the sampled states.
         template: roles of the tokens; default: all free.
+        paired: sample all sequences with the same random numbers, so that their differences are less noisy: for ranks.
 
     >>> from flexmdm.oracle import FiniteDistribution
     >>> source = FiniteDistribution({(0,): 0.25, (0, 1, 0): 0.75}, vocab_size=2)
@@ -165,15 +167,21 @@ def likelihood(
     if exact:
         nats = [_enumerated(denoiser, x1[b], template[b], interpolant, num_times) for b in range(len(x1))]
         return Likelihood(torch.stack(nats), torch.zeros(len(x1), dtype=torch.float64, device=x1.device))
-    return _monte_carlo(denoiser, x1, template, interpolant, num_times, seed)
+    return _monte_carlo(denoiser, x1, template, interpolant, num_times, seed, paired)
 
 
 def _monte_carlo(
-    denoiser: Denoiser, x1: Ragged, template: Template, interpolant: FlexMDMInterpolant, num_times: int, seed: int
+    denoiser: Denoiser,
+    x1: Ragged,
+    template: Template,
+    interpolant: FlexMDMInterpolant,
+    num_times: int,
+    seed: int,
+    paired: bool,
 ) -> Likelihood:
     sequence = torch.arange(len(x1), device=x1.device).repeat_interleave(num_times)
     stratum = torch.arange(num_times, device=x1.device).repeat(len(x1))
-    name = sequence * num_times + stratum
+    name = stratum if paired else sequence * num_times + stratum
     u = (stratum + uniform(seed, stream("likelihood"), name, device=x1.device)) / num_times
     t, weight = 1 - (1 - u) ** 2, 2 * (1 - u)
     terms = []

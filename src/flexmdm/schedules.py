@@ -182,6 +182,37 @@ class PolynomialSchedule(Schedule):
 
 
 @dataclass(frozen=True)
+class EarlySchedule(Schedule):
+    """1 - (1 - t) ** exponent: with a large exponent nearly all of it happens at the start.
+
+    As an insertion schedule it sets the length first and leaves most of the time to the reveals. Exponents are at most
+    4: beyond, alpha is rounded to 1 while tokens are still masked, and a clock that stands still tells no time.
+
+    >>> EarlySchedule(exponent=4.0).value(0.5)
+    tensor(0.9375, dtype=torch.float64)
+    """
+
+    exponent: float = 4.0
+    name = "early"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.exponent <= 4:
+            raise ValueError(f"the exponent of an early schedule must lie in [1, 4], got {self.exponent}")
+
+    def _value(self, t: Tensor) -> Tensor:
+        return torch.where(t < 0.5, -torch.expm1(self.exponent * torch.log1p(-t.clamp(max=0.5))), 1 - self._rest(t))
+
+    def _derivative(self, t: Tensor) -> Tensor:
+        return self.exponent * (1 - t) ** (self.exponent - 1)
+
+    def _rest(self, t: Tensor) -> Tensor:
+        return (1 - t) ** self.exponent
+
+    def _inverse(self, value: Tensor) -> Tensor:
+        return -torch.expm1(torch.log1p(-value) / self.exponent)
+
+
+@dataclass(frozen=True)
 class GeometricSchedule(Schedule):
     """exp(-sigma(t)) with sigma falling geometrically from ``high`` to ``low``, rescaled to start at 0 and end at 1.
 

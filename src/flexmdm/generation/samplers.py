@@ -66,7 +66,9 @@ class Grid:
         insertion, unmasking = self.interpolant.insertion, self.interpolant.unmasking
         alpha = alpha.double()  # a clock in single precision would miss the points of the grid
         t = insertion.inverse(alpha)
-        following = ((torch.floor(t * self.steps + 1e-6) + 1) / self.steps).clamp(max=1.0)
+        point = torch.floor(t * self.steps + 1e-6) + 1
+        stays = insertion.value((point / self.steps).clamp(max=1.0)) <= alpha  # near alpha = 1 the inverse is coarse
+        following = ((point + stays.double()) / self.steps).clamp(max=1.0)
         beta, next_alpha, next_beta = unmasking.value(t), insertion.value(following), unmasking.value(following)
         done = alpha >= 1
         return Leap(
