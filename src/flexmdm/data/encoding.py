@@ -18,10 +18,10 @@ from flexmdm.data.tokenizers import (
     KINDS,
     TextTokenizer,
     UnknownCharacters,
-    most_frequent,
+    first_few,
     suggest,
     unknown_characters,
-    words_of,
+    with_code_point,
 )
 from flexmdm.progress import ProgressBar
 from flexmdm.randomness import stream, uniform
@@ -203,7 +203,8 @@ class Encoder:
         if self.report.first_problem:
             notes.append(f"the first bad {self.preparation.source.unit}: {self.report.first_problem}")
         if self.unknown:
-            notes.append(f"what the tokenizer does not know, the most frequent first: {most_frequent(self.unknown)}")
+            counted = first_few(f"{with_code_point(c)} {count:,} times" for c, count in self.unknown.most_common())
+            notes.append(f"what the tokenizer does not know, the most frequent first: {counted}")
         return notes
 
     def encode_all(self, bar: ProgressBar) -> None:
@@ -240,7 +241,7 @@ class Encoder:
             self._count_unknown(records)
 
     def _count_unknown(self, records: list[Any]) -> None:
-        words = [[word for text in self.preparation.texts(record) for word in words_of(text)] for record in records]
+        words = [[word for text in self.preparation.texts(record) for word in text.split(" ")] for record in records]
         unknown = self.tokenizer.unknown_words(set().union(*words))
         lost = [[one for word in some if word in unknown for one in unknown[word]] for some in words if unknown]
         self.counts["unknown"] += sum(map(bool, lost))
