@@ -1,12 +1,13 @@
 """The rows of text files and tables, one after the other, each with where it is in its file.
 
 A reader yields ``(where, row)``. A row is a list of cells, for .jsonl the object; or, so that reading can go on behind
-it, the `BadRecord` that says what is wrong with it.
+it, the `BadRecord` that says what is wrong with it. Files may be compressed: .gz, and .zst by the package zstandard.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import re
@@ -14,16 +15,19 @@ import reprlib
 import shutil
 import tempfile
 import tokenize
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from flexmdm.data.compressed import is_compressed, open_decompressed
-
 SURROGATE = re.compile("[\ud800-\udfff]")
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+BUFFER, _INPUT = 1 << 20, 1 << 14  # bytes of a buffer, and of what zstd gets at a time, which may become much more
+_WINDOW = 1 << 31  # the most that zstd --long looks back
 _LONGEST_CSV_FIELD = 2**31 - 1
-_BUFFER = 1 << 20
 
 
 class BadRecord(ValueError):
@@ -59,8 +63,8 @@ def read_jsonl(path: Path, fields: Sequence[str] = ()) -> Iterator[tuple[str, di
     """
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
-    with open_decompressed(path) as handle:
-        for where, row in _json_rows(handle, path):
+    with path.open("rb", BUFFER) as file, decompressed(file, path) as handle:
+        for where, row in _json_rows(handle):
             try:
                 if isinstance(row, BadRecord):
                     raise row
@@ -86,6 +90,74 @@ def check_text(value: Any, what: str = "text") -> str:
 def listed(names: Any) -> str:
     """Return names in quotes, with commas between them."""
     return ", ".join(map(repr, names)) or "nothing"
+
+
+# Compressed files -----------------------------------------------------------------------------------------------------
+
+
+def inner_ending(path: Path) -> str:
+    """Return the ending that a file has when it is not compressed, in small letters.
+
+    >>> inner_ending(Path("Data.JSONL.GZ")), inner_ending(Path("data.csv"))
+    ('.jsonl', '.csv')
+    """
+    return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
+
+
+@contextmanager
+def decompressed(file: BinaryIO, path: Path) -> Generator[BinaryIO]:
+    """Read a file that may be compressed; one that is cut off or damaged is an error."""
+    compression = COMPRESSIONS.get(path.suffix.lower())
+    damage: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error)
+    raw: Any = file
+    if compression == "gzip":
+        raw = gzip.GzipFile(fileobj=file)
+    elif compression == "zstd":
+        try:
+            zstandard = import_module("zstandard")
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"{path} is compressed by zstd, which takes a package to read: pip install zstandard"
+            ) from error
+        raw, damage = (
+            _ZstdFile(file, zstandard.ZstdDecompressor(max_window_size=_WINDOW)),
+            (*damage, zstandard.ZstdError),
+        )
+    try:
+        yield cast(BinaryIO, io.BufferedReader(raw, BUFFER)) if compression else file
+    except damage as error:
+        raise ValueError(
+            f"{path} is no whole {compression} file ({error}): it was cut off or damaged; make or fetch it again"
+        ) from error
+
+
+class _ZstdFile(io.RawIOBase):
+    """The content of a file of zstd frames, where the end of the file in the middle of a frame is an error."""
+
+    def __init__(self, file: BinaryIO, decompressor: Any) -> None:
+        self.file, self.decompressor, self.frame = file, decompressor, None
+        self.packed, self.ready = b"", memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        while not self.ready:
+            self.packed = self.packed or self.file.read(_INPUT)
+            if not self.packed:
+                if self.frame is not None:
+                    raise EOFError("it ends in the middle of a frame")
+                return 0
+            self.frame = self.frame or self.decompressor.decompressobj()
+            self.ready, self.packed = memoryview(self.frame.decompress(self.packed)), b""
+            if self.frame.eof:
+                self.packed, self.frame = self.frame.unused_data, None
+        part, self.ready = self.ready[: len(buffer)], self.ready[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+
+# Readers --------------------------------------------------------------------------------------------------------------
 
 
 class _Line(NamedTuple):
@@ -161,7 +233,7 @@ def _csv_rows(handle: BinaryIO, path: Path, select: Select) -> Iterator[Row]:
 
 
 def _parsed_csv(handle: BinaryIO, path: Path) -> Iterator[Row]:
-    """Yield the rows that are not empty, the header first."""
+    """Yield the rows that are not empty, the header first; commas, or else semicolons or tabs, separate its names."""
     csv.field_size_limit(_LONGEST_CSV_FIELD)
     lines = _lines(handle)
     header = next((line for line in lines if line.text.strip()), _Line(1, "", None))
@@ -172,35 +244,25 @@ def _parsed_csv(handle: BinaryIO, path: Path) -> Iterator[Row]:
             taken.append(line)
             yield line.text + "\n"
 
-    rows = csv.reader(feed(), delimiter=_delimiter(header.text), strict=True)
+    unquoted = re.sub('"[^"]*"', "", header.text)
+    rows = csv.reader(feed(), delimiter=next((one for one in ",;\t" if one in unquoted), ","), strict=True)
     while True:
         taken.clear()
         try:
-            row = next(rows)
+            row: Any = next(rows)
         except StopIteration:
             return
         except csv.Error as error:
-            row = _malformed(error, path, taken)
+            first, last = taken[0].number, taken[-1].number
+            reason = str(error) if first == last else f"in line {last}: {error}"
+            if "unexpected end of data" in str(error):
+                reason = "a quote that is opened here is never closed"
+            row = BadRecord(f"malformed CSV ({reason}); look for a quote that is not closed or not doubled")
+            if first < last:
+                unskippable = "it cannot be skipped, as nobody knows where the row ends"
+                raise ValueError(f"{path}, line {first}: {row}; {unskippable}") from None
         if row:
             yield next((line.bad_row for line in taken if line.problem), (f"line {taken[0].number}", row))
-
-
-def _malformed(error: csv.Error, path: Path, lines: Sequence[_Line]) -> BadRecord:
-    """Return what is wrong with a row; if it has several lines, raise it, as nobody can tell where the next begins."""
-    first, last = lines[0].number, lines[-1].number
-    reason = str(error) if first == last else f"in line {last}: {error}"
-    if "unexpected end of data" in str(error):
-        reason = "a quote that is opened here is never closed"
-    problem = f"malformed CSV ({reason}); look for a quote that is not closed or not doubled"
-    if first < last:
-        raise ValueError(f"{path}, line {first}: {problem}; it cannot be skipped, as nobody knows where the row ends")
-    return BadRecord(problem)
-
-
-def _delimiter(header: str) -> str:
-    """Return what stands between the names of the columns: a comma, unless there is none and another usual one."""
-    unquoted = re.sub('"[^"]*"', "", header)
-    return next((one for one in ",;\t" if one in unquoted), ",")
 
 
 def _parquet_rows(handle: BinaryIO, path: Path, select: Select) -> Iterator[Row]:
@@ -208,7 +270,7 @@ def _parquet_rows(handle: BinaryIO, path: Path, select: Select) -> Iterator[Row]
     from pyarrow.parquet import ParquetFile
 
     with tempfile.TemporaryFile() as unpacked:
-        if is_compressed(path):  # parquet is read from its end
+        if path.suffix.lower() in COMPRESSIONS:  # parquet is read from its end
             shutil.copyfileobj(handle, unpacked)
             handle = cast(BinaryIO, unpacked)
         try:
@@ -245,7 +307,7 @@ def _fasta_records(handle: BinaryIO, *_: Any) -> Iterator[Row]:
 
 
 def _program(handle: BinaryIO, *_: Any) -> Iterator[Row]:
-    content = b"".join(iter(lambda: handle.read(_BUFFER), b""))  # in steps that are counted
+    content = handle.read()
     try:
         encoding = tokenize.detect_encoding(io.BytesIO(content).readline)[0]
         yield "", [content.decode(encoding)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import sysconfig
 import warnings
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from flexmdm.data.formats import NotPython, check_text
-from flexmdm.data.reading import FieldSource
+from flexmdm.data.reading import FieldSource, visible_files
 
 STANDARD_LIBRARY = "stdlib"
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
@@ -49,7 +48,7 @@ class CodeSource(FieldSource):
         return Path(sysconfig.get_paths()["stdlib"]) if path == STANDARD_LIBRARY else super().resolve(path)
 
     def files_in(self, folder: Path) -> list[Path]:
-        return _modules(folder) if folder == self.resolve(STANDARD_LIBRARY) else super().files_in(folder)
+        return visible_files(folder, _LEFT_OUT if folder == self.resolve(STANDARD_LIBRARY) else ())
 
 
 def functions_of(source: str, min_lines: int = 3) -> list[str]:
@@ -110,12 +109,3 @@ def _dedented(lines: Sequence[str]) -> str | None:
         except NotPython:
             return None
     return text
-
-
-def _modules(folder: Path) -> list[Path]:
-    """Return the modules of the standard library: no tests, and nothing that was installed."""
-    found = []
-    for where, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _LEFT_OUT]
-        found += [Path(where) / name for name in names if name.endswith(".py")]
-    return sorted(found)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from flexmdm.data.cache import default_cache, publish, unfinished
 from flexmdm.data.encoding import TRAIN, VALIDATION, Preparation, choose_tokenizer
-from flexmdm.data.reading import address, fingerprint
+from flexmdm.data.reading import address, fingerprint, states
 from flexmdm.data.stores import TokenStore, token_dtype
 from flexmdm.data.tokenizers import TextTokenizer
 from flexmdm.progress import ProgressBar
@@ -103,9 +103,7 @@ def _key(preparation: Preparation, tokenizer: TextTokenizer | None, by_address: 
     if tokenizer is not None:
         settings["tokenizer"], settings["vocab_size"] = tokenizer.to_json(), None
     elif (path := Path(preparation.tokenizer).expanduser()).exists():
-        inside = sorted(path.iterdir()) if path.is_dir() else [path]
-        states = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in inside]
-        settings["tokenizer"] = [preparation.tokenizer, states]
+        settings["tokenizer"] = [preparation.tokenizer, states(sorted(path.iterdir()) if path.is_dir() else [path])]
     return hashlib.sha256(json.dumps([_FORMAT, settings]).encode()).hexdigest()
 
 
