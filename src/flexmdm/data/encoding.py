@@ -93,10 +93,8 @@ class Preparation:
 class ReadingProgress:
     """The reading of some sources, which a progress bar follows; a line of text where no bar is shown."""
 
-    def __init__(
-        self, bar: ProgressBar, description: str, sources: Iterable[RecordSource], report: ReadReport | None = None
-    ) -> None:
-        self.bar, self.report = bar, report or ReadReport()
+    def __init__(self, bar: ProgressBar, description: str, sources: Iterable[RecordSource]) -> None:
+        self.bar, self.report = bar, ReadReport()
         self.size = sum(file.stat().st_size for source in sources for file in files(source))  # 0 if unknown
         self.begin(description, self.size or None)
 
@@ -168,33 +166,17 @@ def _batches(records: Iterator[tuple[int, Any]]) -> Iterator[tuple[list[int], li
 
 
 class Encoder:
-    """Write the sequences of all records to the stores ``train`` and ``validation``; to be used in a ``with``.
-
-    Attributes:
-        counts: see `flexmdm.data.Prepared`.
-        report: what was read.
-        unknown: how often there are characters, or words, that a pretrained tokenizer does not know.
-        prompts: whether the sequences begin with prompts.
-    """
-
-    prompts: ClassVar[bool] = False
+    """Write the sequences of all records to the stores ``train`` and ``validation``, and count (see `Prepared`)."""
 
     def __init__(self, preparation: Preparation, tokenizer: TextTokenizer, folder: Path) -> None:
         self.preparation, self.tokenizer = preparation, tokenizer
         dtype = token_dtype(tokenizer.size)
-        self.writers = {side: StoreWriter(folder, side, dtype, self.prompts) for side in (TRAIN, VALIDATION)}
+        self.writers = {side: StoreWriter(folder, side, dtype) for side in (TRAIN, VALIDATION)}
         self.counts = Counter(
             documents=0, characters=0, skipped=0, empty=0, split=0, dropped=0, sequences=0, tokens=0, unknown=0
         )
-        self.unknown: Counter[str] = Counter()
+        self.unknown: Counter[str] = Counter()  # characters, or words, that a pretrained tokenizer does not know
         self.report = ReadReport()
-
-    def __enter__(self) -> Encoder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for writer in self.writers.values():
-            writer.close()
 
     @property
     def notes(self) -> list[str]:
@@ -209,7 +191,8 @@ class Encoder:
 
     def encode_all(self, bar: ProgressBar) -> None:
         """Read, encode and store all records."""
-        progress = ReadingProgress(bar, "tokenizing", self.preparation.sources, self.report)
+        progress = ReadingProgress(bar, "tokenizing", self.preparation.sources)
+        self.report = progress.report
         try:
             for source in self.preparation.sources:
                 for numbers, records in _batches(progress.records(source)):
@@ -230,7 +213,7 @@ class Encoder:
 
     def _store(self, records: list[Any], held_out: list[bool]) -> None:
         """Encode a batch of records and append its sequences to their side."""
-        rows: dict[str, list[tuple]] = {TRAIN: [], VALIDATION: []}
+        rows: dict[str, list[tuple]] = {side: [] for side in self.writers}
         for sequences, held in zip(self.sequences(records), held_out, strict=True):
             rows[VALIDATION if held else TRAIN] += sequences
         for side, writer in self.writers.items():
@@ -284,11 +267,11 @@ class Encoder:
 
     def _too_small(self, side: str) -> str:
         """Say why no sequence is left on one side, and what to do."""
-        settings, counts, report = self.preparation, self.counts, self.report
+        settings, counts, unit = self.preparation, self.counts, self.preparation.source.unit
         nothing_fits = bool(counts["dropped"]) and not any(writer.sequences for writer in self.writers.values())
         problem = "the longest sequence is too short" if nothing_fits else "the data is too small"
-        problem += f": of {counts['documents']:,} {settings.noun}(s) none is left to "
-        problem += "train on" if side == TRAIN else "validate on"
+        use = "train" if side == TRAIN else "validate"
+        problem += f": of {counts['documents']:,} {settings.noun}(s) none is left to {use} on"
         if counts["dropped"] or counts["empty"]:
             problem += f" ({counts['dropped']:,} longer than {settings.max_length} tokens, {counts['empty']:,} empty)"
         advice = [] if nothing_fits else ["give more data"]
@@ -296,10 +279,8 @@ class Encoder:
             problem += f", with a share of {settings.held_out:g} of the {settings.record}s held out"
             advice.append("hold out another share (--held-out)")
         if counts["skipped"]:
-            unit = settings.source.unit
-            problem += (
-                f"; {counts['skipped']:,} bad {unit}(s) were skipped, the first bad {unit}: {report.first_problem}"
-            )
+            problem += f"; {counts['skipped']:,} bad {unit}(s) were skipped, "
+            problem += f"the first bad {unit}: {self.report.first_problem}"
         if counts["dropped"]:
             advice.append("allow longer sequences (--max-length)")
             if settings.long != type(settings).long:  # they are not dropped unless somebody asks for it

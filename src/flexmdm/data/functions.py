@@ -6,16 +6,14 @@ import ast
 import re
 import sysconfig
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from flexmdm.data.formats import NotPython, check_text
-from flexmdm.data.reading import FieldSource, visible_files
+from flexmdm.data.reading import FieldSource
 
-STANDARD_LIBRARY = "stdlib"
-_LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -40,15 +38,10 @@ class CodeSource(FieldSource):
     unit: ClassVar[str] = "program"
     if_empty: ClassVar[str] = "it has no function that is long enough"
     default_field: ClassVar[str] = "code"
+    libraries: ClassVar[Mapping[str, Path]] = {"stdlib": Path(sysconfig.get_paths()["stdlib"])}
 
     def parts(self, cells: Sequence[Any]) -> list[str]:
         return functions_of(check_text(cells[0]), self.min_lines)
-
-    def resolve(self, path: str) -> Path:
-        return Path(sysconfig.get_paths()["stdlib"]) if path == STANDARD_LIBRARY else super().resolve(path)
-
-    def files_in(self, folder: Path) -> list[Path]:
-        return visible_files(folder, _LEFT_OUT if folder == self.resolve(STANDARD_LIBRARY) else ())
 
 
 def functions_of(source: str, min_lines: int = 3) -> list[str]:

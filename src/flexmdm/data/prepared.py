@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import platform
+import shutil
+import uuid
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,7 +18,6 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from flexmdm.data.cache import default_cache, publish, unfinished
 from flexmdm.data.encoding import TRAIN, VALIDATION, Preparation, choose_tokenizer
 from flexmdm.data.reading import address, fingerprint, states
 from flexmdm.data.stores import TokenStore, token_dtype
@@ -21,7 +25,7 @@ from flexmdm.data.tokenizers import TextTokenizer
 from flexmdm.progress import ProgressBar
 
 _FORMAT = 1  # of the cache; a new one makes all data anew
-_ABOUT = "prepared.json"
+_ABOUT, _UNFINISHED = "prepared.json", "unfinished"
 _BARS = " ▏▎▍▌▋▊▉█"
 
 
@@ -67,32 +71,41 @@ def prepare(
     cache = Path(cache or default_cache())
     try:
         folder = cache / _key(preparation, tokenizer)
-    except FileNotFoundError as error:
-        prepared = _recalled(preparation, tokenizer, cache, error)
-        _print(console, f"{error}; going by what was prepared from it earlier")
+    except FileNotFoundError as gone:
+        if tokenizer is None:  # nobody has asked for it before
+            raise
+        prepared = _open(cache / _key(preparation, tokenizer, by_address=True))
+        if prepared is None:
+            raise FileNotFoundError(
+                f"{gone}, and what was prepared from it is not in {cache}: put it back, or set FLEXMDM_CACHE to the "
+                "cache that it was prepared in"
+            ) from gone
+        _print(console, f"{gone}; going by what was prepared from it earlier")
         return prepared
-    if folder.exists():
-        prepared = _open(folder)
-        if prepared:
-            _remember(preparation, prepared, cache)
-            if asked_for:
-                _print_counts(preparation, prepared, console)
-            return prepared
-        _print(console, f"the prepared data in {folder} is damaged; making it anew")
-    with unfinished(cache) as draft:
-        _make(preparation, tokenizer, draft, console)
-        if folder.name != _key(preparation, tokenizer):
-            raise ValueError("the data changed while it was read; begin again when nothing writes to it any more")
-        publish(draft, folder, _open)
     prepared = _open(folder)
     if prepared is None:
-        raise OSError(f"the prepared data in {folder} was damaged as soon as it was written; is the disk full?")
+        asked_for = True
+        if folder.exists():
+            _print(console, f"the prepared data in {folder} is damaged; making it anew")
+        with _unfinished(cache) as draft:
+            _make(preparation, tokenizer, draft, console)
+            if folder.name != _key(preparation, tokenizer):
+                raise ValueError("the data changed while it was read; begin again when nothing writes to it any more")
+            prepared = _publish(draft, folder)
     _remember(preparation, prepared, cache)
-    _print_counts(preparation, prepared, console)
+    if asked_for:
+        _print_counts(preparation, prepared, console)
     return prepared
 
 
 # The cache ------------------------------------------------------------------------------------------------------------
+
+
+def default_cache() -> Path:
+    """Return $FLEXMDM_CACHE, or ``flexmdm`` in the user's cache folder."""
+    chosen = os.environ.get("FLEXMDM_CACHE")
+    general = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(chosen).expanduser() if chosen else general / "flexmdm"
 
 
 def _key(preparation: Preparation, tokenizer: TextTokenizer | None, by_address: bool = False) -> str:
@@ -117,21 +130,6 @@ def _remember(preparation: Preparation, prepared: Prepared, cache: Path) -> None
                 link.symlink_to(prepared.folder.name)
 
 
-def _recalled(
-    preparation: Preparation, tokenizer: TextTokenizer | None, cache: Path, gone: FileNotFoundError
-) -> Prepared:
-    """Open what was prepared for a run from files that are gone."""
-    if tokenizer is None:  # nobody has asked for it before
-        raise gone
-    prepared = _open(cache / _key(preparation, tokenizer, by_address=True))
-    if prepared is None:
-        raise FileNotFoundError(
-            f"{gone}, and what was prepared from it is not in {cache}: put it back, or set FLEXMDM_CACHE to the cache "
-            "that it was prepared in"
-        ) from gone
-    return prepared
-
-
 def _open(folder: Path) -> Prepared | None:
     """Open a folder of the cache; return ``None`` if a part of it is missing or does not have the size it had."""
     try:
@@ -150,11 +148,52 @@ def _make(preparation: Preparation, tokenizer: TextTokenizer | None, folder: Pat
     with ProgressBar("preparing", console=console) as bar:
         tokenizer = tokenizer or choose_tokenizer(preparation, bar)
         tokenizer.save(folder)
-        with preparation.encoder(tokenizer, folder) as encoder:
-            encoder.encode_all(bar)
+        encoder = preparation.encoder(tokenizer, folder)
+        encoder.encode_all(bar)
     sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
     about = {"counts": encoder.counts, "notes": encoder.notes, "files": sizes}
     (folder / _ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
+
+
+@contextmanager
+def _unfinished(cache: Path) -> Generator[Path]:
+    """Make a new folder for work that may be interrupted, and remove those of processes that are gone."""
+    import psutil
+
+    host = platform.node()
+    draft = cache / f"{_UNFINISHED}-{host}-{os.getpid()}-{uuid.uuid4().hex}"
+    try:
+        draft.mkdir(parents=True)
+    except OSError as error:
+        raise OSError(
+            f"prepared data cannot be kept in {cache} ({error.strerror}): "
+            "set FLEXMDM_CACHE to a folder you can write to"
+        ) from error
+    for left in cache.glob(f"{_UNFINISHED}-*"):
+        owner, process, _ = left.name.rsplit("-", 2)
+        if owner == f"{_UNFINISHED}-{host}" and not psutil.pid_exists(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)  # gone already if all went well
+
+
+def _publish(draft: Path, folder: Path) -> Prepared:
+    """Move finished work to its folder, unless another process was first; what is there but not whole is replaced."""
+    if folder.is_symlink():
+        folder.unlink()
+    elif _open(folder) is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        draft.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+    prepared = _open(folder)
+    if prepared is None:
+        raise OSError(f"the prepared data in {folder} was damaged as soon as it was written; is the disk full?")
+    return prepared
 
 
 # What a person sees ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import os
 import re
 import reprlib
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from flexmdm.data.formats import (
 from flexmdm.data.splitting import split_paragraphs
 
 _BY_SCRIPT, _CONVERTED = "Dataset scripts are no longer supported", "refs/convert/parquet"
+_LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 
 
 @dataclass
@@ -53,6 +54,7 @@ class RecordSource:
     endings: ClassVar[tuple[str, ...]]  # of the files that hold such records
     unit: ClassVar[str] = "line"  # what is counted if it cannot be read
     if_empty: ClassVar[str] = "it has no text"  # what is wrong with files that hold no record
+    libraries: ClassVar[Mapping[str, Path]] = {}  # folders that have a name, and of which tests are left out
 
     def __post_init__(self) -> None:
         paths = (self.paths,) if isinstance(self.paths, str | Path) else self.paths
@@ -68,17 +70,9 @@ class RecordSource:
         """Return what a record consists of, from its `columns` or its text, or raise `BadRecord`."""
         raise NotImplementedError
 
-    def guess(self, header: Sequence[str]) -> str | None:
-        """Return what is taken for granted about a table whose first line is ``header``."""
-        return None
-
     def resolve(self, path: str) -> Path:
         """Return the file or folder that a path names."""
-        return Path(path).expanduser()
-
-    def files_in(self, folder: Path) -> list[Path]:
-        """Return the files of a folder and of those in it, in the order of reading."""
-        return visible_files(folder)
+        return self.libraries.get(path) or Path(path).expanduser()
 
 
 @dataclass(frozen=True)
@@ -95,14 +89,6 @@ class FieldSource(RecordSource):
                 f"no field {chosen!r}, only {listed(names)}; say which field holds the {self.default_field} (--field)"
             )
         return [chosen]
-
-    def guess(self, header: Sequence[str]) -> str | None:
-        if self.field is not None or self.default_field in header:
-            return None
-        return (
-            f"the first line, {reprlib.repr(header[0])}, was taken for the name of its only column; "
-            f"if it is no name, put a line with one above it, such as {self.default_field}"
-        )
 
 
 @dataclass(frozen=True)
@@ -194,8 +180,15 @@ def _select(source: RecordSource, report: ReadReport, file: Path, header: Sequen
         chosen = source.columns(header, header=True)
     except BadRecord as error:
         raise ValueError(f"{file} has {error}") from None
-    guess = source.guess(header) if inner_ending(file) == ".csv" else None
-    report.first_guess = report.first_guess or (guess and f"{file}: {guess}")
+    if (
+        isinstance(source, FieldSource)
+        and inner_ending(file) == ".csv"
+        and chosen[0] not in (source.field, source.default_field)
+    ):
+        report.first_guess = report.first_guess or (
+            f"{file}: the first line, {reprlib.repr(header[0])}, was taken for the name of its only column; "
+            f"if it is no name, put a line with one above it, such as {source.default_field}"
+        )
     return chosen
 
 
@@ -263,7 +256,7 @@ def _files(path: str, source: RecordSource) -> list[Path]:
         if inner_ending(resolved) not in source.endings:
             raise ValueError(f"{path} has an ending that cannot be read; {readers}")
         return [resolved]
-    inside = source.files_in(resolved)
+    inside = visible_files(resolved, _LEFT_OUT if resolved in source.libraries.values() else ())
     readable = [file for file in inside if inner_ending(file) in source.endings]
     if not readable:
         names = ", ".join(str(file.relative_to(resolved)) for file in inside[:5]) + (", ..." if len(inside) > 5 else "")
