@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -33,13 +33,9 @@ _LONGEST_CSV_FIELD = 2**31 - 1
 class BadRecord(ValueError):
     """A line, row or program that cannot be read; an error unless bad ones are to be skipped."""
 
-    always_skipped = False
-
 
 class NotPython(BadRecord):
     """A program that cannot be parsed, which is counted and left out in any case."""
-
-    always_skipped = True
 
 
 Row = tuple[str, Any]
@@ -64,18 +60,16 @@ def read_jsonl(path: Path, fields: Sequence[str] = ()) -> Iterator[tuple[str, di
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     with path.open("rb", BUFFER) as file, decompressed(file, path) as handle:
-        for where, row in _json_rows(handle):
-            try:
-                if isinstance(row, BadRecord):
-                    raise row
-                for field in fields:
-                    if field not in row:
-                        raise BadRecord(f"there is no field {field!r}, only {listed(row)}")
-                    if not isinstance(row[field], str):
-                        raise BadRecord(f"the field {field!r} is {reprlib.repr(row[field])}, which is no string")
-            except BadRecord as error:
-                raise ValueError(f"{path}, {where}: {error}") from None
-            yield f"{path}, {where}", row
+        for line, row in _json_rows(handle):
+            where = f"{path}, {line}"
+            if isinstance(row, BadRecord):
+                raise ValueError(f"{where}: {row}")
+            for field in fields:
+                if field not in row:
+                    raise ValueError(f"{where}: there is no field {field!r}, only {listed(row)}")
+                if not isinstance(row[field], str):
+                    raise ValueError(f"{where}: the field {field!r} is {reprlib.repr(row[field])}, which is no string")
+            yield where, row
 
 
 def check_text(value: Any, what: str = "text") -> str:
@@ -96,11 +90,7 @@ def listed(names: Any) -> str:
 
 
 def inner_ending(path: Path) -> str:
-    """Return the ending that a file has when it is not compressed, in small letters.
-
-    >>> inner_ending(Path("Data.JSONL.GZ")), inner_ending(Path("data.csv"))
-    ('.jsonl', '.csv')
-    """
+    """Return the ending that a file has when it is not compressed, in small letters: .jsonl of ``Data.JSONL.GZ``."""
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
 
 
@@ -192,29 +182,23 @@ def _text_lines(handle: BinaryIO, *_: Any) -> Iterator[Row]:
 
 def read_paragraphs(handle: BinaryIO, *_: Any) -> Iterator[Row]:
     """Yield what stands between the blank lines of a .txt."""
-    paragraph: list[str] = []
-    for line in chain(_lines(handle), [_Line(0, "", None)]):
-        if line.problem:
-            yield line.bad_row
-        elif line.text.strip():
-            paragraph.append(line.text.removesuffix("\r"))
-        elif paragraph:
+    for is_blank, group in groupby(_lines(handle), lambda line: not line.text.strip()):
+        lines = list(group)
+        yield from (line.bad_row for line in lines if line.problem)
+        paragraph = [line.text.removesuffix("\r") for line in lines if not line.problem]
+        if paragraph and not is_blank:
             yield "", ["\n".join(paragraph)]
-            paragraph = []
 
 
 def _json_rows(handle: BinaryIO, *_: Any) -> Iterator[Row]:
-    for line in _lines(handle):
-        if line.text.strip():
-            yield f"line {line.number}", line.problem or _json_object(line.text)
-
-
-def _json_object(text: str) -> dict[str, Any] | BadRecord:
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return BadRecord(f"malformed JSON ({error}); each line must be one JSON object")
-    return row if isinstance(row, dict) else BadRecord(f"a JSON object belongs here, not {reprlib.repr(row)}")
+    for where, row in _text_lines(handle):
+        if isinstance(row, list):
+            try:
+                row = json.loads(row[0])
+            except (ValueError, RecursionError) as error:
+                row = BadRecord(f"malformed JSON ({error}); each line must be one JSON object")
+        is_row = isinstance(row, dict | BadRecord)
+        yield where, row if is_row else BadRecord(f"a JSON object belongs here, not {reprlib.repr(row)}")
 
 
 def _csv_rows(handle: BinaryIO, path: Path, select: Select) -> Iterator[Row]:

@@ -23,10 +23,8 @@ class CodeSource(FieldSource):
     """Functions to read; a file, or a row, is one record, so that its functions are held out together.
 
     Args:
-        paths: source files (.py), files with source code in a field (.jsonl, .csv, .parquet; each also as .gz or .zst),
-            folders of such files, Hugging Face datasets as ``hf:NAME`` or ``hf:OWNER/NAME/CONFIGURATION:SPLIT``, or
-            ``stdlib``: the installed standard library without its tests (``./stdlib`` is a folder of that name).
-        field: where the code is; by default ``code``, or the only column.
+        paths, field: see `RecordSource` and `FieldSource`; ``stdlib`` is the installed standard library without its
+            tests (``./stdlib`` a folder of that name).
         skip_bad: count rows that cannot be read and go on, rather than stop at the first. Code that is no Python is
             always counted and left out.
         min_lines: of a function.
@@ -62,11 +60,7 @@ def functions_of(source: str, min_lines: int = 3) -> list[str]:
 
 
 def lines_of(text: str) -> list[str]:
-    r"""Return the lines of a text with their line breaks; no other character than the line feed ends a line.
-
-    >>> lines_of("a\n\n  b\x0c")
-    ['a\n', '\n', '  b\x0c']
-    """
+    """Return the lines of a text with their line breaks; no other character than the line feed ends a line."""
     return _LINE.findall(text)
 
 

@@ -31,16 +31,13 @@ _BARS = " ▏▎▍▌▋▊▉█"
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Sequences to train and to validate on.
+    """Sequences to train and to validate on, and where they are kept.
 
     Attributes:
-        tokenizer: how their tokens become text.
-        train, validation: the sequences.
         counts: ``documents`` and ``characters`` that were read; ``skipped`` bad lines; ``empty`` documents; documents
             that were ``split`` or ``dropped`` because they are long; ``sequences`` and ``tokens`` that came out;
             documents with something ``unknown`` to a pretrained tokenizer; of functions also ``duplicates`` that were
             left out.
-        folder: where it is kept.
         notes: what else there is to say.
     """
 
@@ -80,13 +77,13 @@ def prepare(
                 f"{gone}, and what was prepared from it is not in {cache}: put it back, or set FLEXMDM_CACHE to the "
                 "cache that it was prepared in"
             ) from gone
-        _print(console, f"{gone}; going by what was prepared from it earlier")
+        console.out(f"{gone}; going by what was prepared from it earlier", highlight=False)
         return prepared
     prepared = _open(folder)
     if prepared is None:
         asked_for = True
         if folder.exists():
-            _print(console, f"the prepared data in {folder} is damaged; making it anew")
+            console.out(f"the prepared data in {folder} is damaged; making it anew", highlight=False)
         with _unfinished(cache) as draft:
             _make(preparation, tokenizer, draft, console)
             if folder.name != _key(preparation, tokenizer):
@@ -199,10 +196,6 @@ def _publish(draft: Path, folder: Path) -> Prepared:
 # What a person sees ---------------------------------------------------------------------------------------------------
 
 
-def _print(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 def _print_counts(preparation: Preparation, prepared: Prepared, console: Console) -> None:
     counts, noun, unit = prepared.counts, preparation.noun, preparation.source.unit
     special = {
@@ -222,7 +215,7 @@ def _print_counts(preparation: Preparation, prepared: Prepared, console: Console
         "tokens per sequence",
         histogram(torch.cat([prepared.train.lengths, prepared.validation.lengths])),
     ]
-    _print(console, "\n".join(lines))
+    console.out("\n".join(lines), highlight=False)
 
 
 def histogram(lengths: Tensor, rows: int = 10, width: int = 40) -> str:

@@ -19,6 +19,7 @@ from flexmdm.data.formats import (
     COMPRESSIONS,
     READERS,
     BadRecord,
+    NotPython,
     Row,
     check_text,
     decompressed,
@@ -45,13 +46,16 @@ class ReadReport:
 
 @dataclass(frozen=True)
 class RecordSource:
-    """Files, folders and datasets that records come from.
+    """Where records come from: `Source` reads texts, `PairSource` prompts with their answers, `CodeSource` functions.
 
-    `Source` reads texts, `flexmdm.data.PairSource` prompts with their answers, `flexmdm.data.CodeSource` functions.
+    Args:
+        paths: files with one of the ``endings`` (each also as .gz or .zst), folders of such files, or Hugging Face
+            datasets as ``hf:NAME`` or ``hf:NAME:SPLIT`` (or plainly ``OWNER/NAME``); where a dataset has several
+            configurations, ``hf:OWNER/NAME/CONFIGURATION``.
     """
 
     paths: tuple[str, ...]
-    endings: ClassVar[tuple[str, ...]]  # of the files that hold such records
+    endings: ClassVar[tuple[str, ...]]
     unit: ClassVar[str] = "line"  # what is counted if it cannot be read
     if_empty: ClassVar[str] = "it has no text"  # what is wrong with files that hold no record
     libraries: ClassVar[Mapping[str, Path]] = {}  # folders that have a name, and of which tests are left out
@@ -96,10 +100,7 @@ class Source(FieldSource):
     """Texts to read.
 
     Args:
-        paths: files (.txt, .jsonl, .csv, .parquet, .fasta, .fa; each also as .gz or .zst), folders of such files, or
-            Hugging Face datasets as ``hf:NAME`` or ``hf:NAME:SPLIT`` (or plainly ``OWNER/NAME``); where a dataset has
-            several configurations, ``hf:OWNER/NAME/CONFIGURATION``.
-        field: where the text is in .jsonl, .csv, .parquet and datasets; by default ``text``, or the only column.
+        paths, field: see `RecordSource` and `FieldSource`.
         paragraphs: split texts at blank lines. Without it, each line of a .txt is a text.
         skip_bad: count lines that cannot be read and go on, rather than stop at the first.
     """
@@ -126,8 +127,7 @@ def numbered(source: RecordSource, report: ReadReport | None = None) -> Iterator
     ...     list(numbered(Source(path)))
     [(0, 'Ada'), (1, 'Grace')]
     """
-    report = report or ReadReport()
-    number = 0
+    report, number = report or ReadReport(), 0
     for path in source.paths:
         first, skipped = number, report.skipped
         for parts in _records(path, source, report):
@@ -149,7 +149,7 @@ def _records(path: str, source: Any, report: ReadReport) -> Iterator[list[Any]]:
             parts = source.parts(cells)
         except BadRecord as error:
             problem = f"{name}, {where}: {error}" if where else f"{name}, {error}"
-            if not (source.skip_bad or error.always_skipped):
+            if not (source.skip_bad or isinstance(error, NotPython)):
                 raise ValueError(problem) from None
             report.skipped += 1
             report.first_problem = report.first_problem or problem
@@ -223,12 +223,10 @@ def _dataset_rows(path: str, name: str) -> Iterator[Row]:
             yield f"row {number}", row
     except Exception as error:  # of any kind: network, hub, file formats
         no_file = "" if path.startswith("hf:") else "there is no such file or folder, and "
-        advice = (
-            f", nor what the Hub converted it to (revision {_CONVERTED}): {fetch}" if _BY_SCRIPT in str(error) else ""
-        )
-        raise ValueError(
-            f"{path}: {no_file}the Hugging Face dataset cannot be read ({type(error).__name__}: {error}){advice}"
-        ) from error
+        problem = f"{path}: {no_file}the Hugging Face dataset cannot be read ({type(error).__name__}: {error})"
+        if _BY_SCRIPT in str(error):
+            problem += f", nor what the Hub converted it to (revision {_CONVERTED}): {fetch}"
+        raise ValueError(problem) from error
 
 
 # Which files ----------------------------------------------------------------------------------------------------------
@@ -308,11 +306,7 @@ def address(source: RecordSource) -> dict[str, Any]:
 
 
 def absolute(path: str) -> str:
-    """Return a path that means the same in any folder, ``hf:FOLDER`` too; names of datasets stay.
-
-    >>> absolute("hf:someone/stories:test")
-    'hf:someone/stories:test'
-    """
+    """Return a path that means the same in any folder, ``hf:FOLDER`` too; names of datasets stay."""
     if not path.startswith("hf:"):
         file = Path(path).expanduser()
         return str(file.resolve()) if file.exists() else path

@@ -239,10 +239,6 @@ class TextTokenizer:
 
     # What they do not know --------------------------------------------------------------------------------------------
 
-    def unknown(self, characters: Iterable[str]) -> list[str]:
-        """Return those that have no token, in order, where tokens are characters (for others see `unknown_words`)."""
-        return sorted(c for c in characters if self.kind == "characters" and self._id_of_code[ord(c)] < 0)
-
     @cached_property
     def takes_any(self) -> bool:
         """Return whether `unknown_words` finds none in any text; of characters, `encode` says which are unknown."""
@@ -251,7 +247,7 @@ class TextTokenizer:
         if self._stored["model"].get("byte_fallback"):
             return {f"<0x{byte:02X}>" for byte in range(256)} <= set(self._tokenizer.get_vocab())
         byte_level = '"ByteLevel"' in json.dumps([self._stored["pre_tokenizer"], self._stored["normalizer"]])
-        return byte_level and self._alphabet >= set(_LETTERS)
+        return byte_level and self.alphabet >= set(_LETTERS)
 
     def unknown_words(self, words: Collection[str]) -> dict[str, list[str]]:
         """Return the words that a pretrained tokenizer makes the unknown token of, or leaves characters out of.
@@ -270,7 +266,7 @@ class TextTokenizer:
 
     def _blamed(self, word: str) -> list[str]:
         """Return the characters of a word that are in no token."""
-        strange = self._spelled(word) - self._alphabet
+        strange = self._spelled(word) - self.alphabet
         return (sorted(c for c in set(word) if self._spelled(c) & strange) or sorted(strange)) if strange else []
 
     def _spelled(self, text: str) -> set[str]:
@@ -281,8 +277,8 @@ class TextTokenizer:
         return set().union(*pieces) - {" ", "▁", _LETTERS[ord(" ")]}
 
     @cached_property
-    def _alphabet(self) -> set[str]:
-        """Return the characters that the tokens of a pretrained tokenizer are made of."""
+    def alphabet(self) -> set[str]:
+        """Return the characters that the tokens are made of."""
         model, special = (
             self._stored["model"],
             {one["content"] for one in self._stored["added_tokens"] if one["special"]},
@@ -401,8 +397,6 @@ def suggest(texts: Sequence[str]) -> str:
     >>> suggest(["It was the best of times, it was the worst of times, it was the age of wisdom."])
     'bpe'
     """
-    if not texts:
-        raise ValueError("there are no texts to choose a tokenizer for")
     alphabet = set().union(*texts)
     short = sum(map(len, texts)) <= _SHORT_TEXT * len(texts)
     wordless = not any(map(str.isspace, alphabet))
@@ -410,11 +404,7 @@ def suggest(texts: Sequence[str]) -> str:
 
 
 def unknown_characters(characters: Sequence[str]) -> str:
-    """Name characters without a token, for an error.
-
-    >>> unknown_characters(["+", "é"])
-    "2 character(s) that the tokenizer does not know: '+' (U+002B), 'é' (U+00E9)"
-    """
+    """Name characters without a token, for an error."""
     what = "character(s)" if all(len(one) == 1 for one in characters) else "character(s) or word(s)"
     return f"{len(characters)} {what} that the tokenizer does not know: {first_few(map(with_code_point, characters))}"
 
