@@ -14,15 +14,7 @@ import torch
 from flexmdm.data.reading import ReadReport, RecordSource, files, numbered
 from flexmdm.data.splitting import chunk
 from flexmdm.data.stores import StoreWriter, token_dtype
-from flexmdm.data.tokenizers import (
-    KINDS,
-    TextTokenizer,
-    UnknownCharacters,
-    first_few,
-    suggest,
-    unknown_characters,
-    with_code_point,
-)
+from flexmdm.data.tokenizers import KINDS, TextTokenizer, UnknownCharacters, first_few, suggest, unknown_characters
 from flexmdm.progress import ProgressBar
 from flexmdm.randomness import stream, uniform
 
@@ -98,11 +90,6 @@ class ReadingProgress:
             size = f" ({self.size / 1e6:,.0f} MB)" if self.size else ""
             progress.console.out(f"{description}{size} ...", highlight=False)
 
-    @property
-    def share(self) -> float:
-        """Return how much has been read; 1 if nobody knows."""
-        return min(self.report.bytes / self.size, 1.0) if self.size else 1.0
-
     def records(self, source: RecordSource) -> Iterator[tuple[int, Any]]:
         """Yield what `numbered` does, and show how much of it has been read."""
         for count, record in enumerate(numbered(source, self.report)):
@@ -132,7 +119,7 @@ def _sample(texts: Iterator[str], progress: ReadingProgress) -> Iterator[str]:
     """Yield texts from all over the files; the first ones where the size is unknown."""
     taken, words = 0, set()
     for text in texts:
-        if taken < _SAMPLE * progress.share:
+        if taken < _SAMPLE * (progress.report.bytes / progress.size if progress.size else 1):
             text = text[: _SAMPLE // _NEW_WORD]
             yield text
             new = set(text.split()) - words
@@ -188,8 +175,8 @@ class Encoder:
         if report.first_problem:
             self.notes.append(f"the first bad {self.preparation.source.unit}: {report.first_problem}")
         if self.unknown:
-            counted = first_few(f"{with_code_point(c)} {count:,} times" for c, count in self.unknown.most_common())
-            self.notes.append(f"what the tokenizer does not know, the most frequent first: {counted}")
+            frequent = first_few([one for one, _ in self.unknown.most_common()], self.unknown)
+            self.notes.append(f"what the tokenizer does not know, the most frequent first: {frequent}")
 
     def _store(self, source: RecordSource, numbers: list[int], records: list[Any]) -> None:
         """Encode a batch of records and append its sequences to their side; all paragraphs of one are on the same."""

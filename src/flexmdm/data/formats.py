@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-BUFFER, _INPUT = 1 << 20, 1 << 14  # bytes of a buffer, and of what zstd gets at a time, which may become much more
+_BUFFER, _INPUT = 1 << 20, 1 << 14  # bytes of a buffer, and of what zstd gets at a time, which may become much more
 _WINDOW = 1 << 31  # the most that zstd --long looks back
 _LONGEST_CSV_FIELD = 2**31 - 1
 
@@ -44,11 +44,7 @@ Select = Callable[[Sequence[str]], list[str]]
 
 
 def read_jsonl(path: Path, fields: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of a .jsonl, each with where it is (``PATH, line N``); blank lines are passed over.
-
-    Args:
-        path: the file; it may be compressed (.gz, .zst).
-        fields: what every object must have, as strings.
+    """Yield the objects of a .jsonl, each with where it is (``PATH, line N``); they must have ``fields``, as strings.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "samples.jsonl"
@@ -59,7 +55,7 @@ def read_jsonl(path: Path, fields: Sequence[str] = ()) -> Iterator[tuple[str, di
     """
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
-    with path.open("rb", BUFFER) as file, decompressed(file, path) as handle:
+    with path.open("rb", buffering=0) as file, decompressed(file, path) as handle:
         for line, row in _json_rows(handle):
             where = f"{path}, {line}"
             if isinstance(row, BadRecord):
@@ -95,13 +91,13 @@ def inner_ending(path: Path) -> str:
 
 
 @contextmanager
-def decompressed(file: BinaryIO, path: Path) -> Generator[BinaryIO]:
+def decompressed(file: io.FileIO, path: Path) -> Generator[BinaryIO]:
     """Read a file that may be compressed; one that is cut off or damaged is an error."""
     compression = COMPRESSIONS.get(path.suffix.lower())
     damage: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error)
-    raw: Any = file
+    content: Any = io.BufferedReader(file, _BUFFER)
     if compression == "gzip":
-        raw = gzip.GzipFile(fileobj=file)
+        content = io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=content)), _BUFFER)
     elif compression == "zstd":
         try:
             zstandard = import_module("zstandard")
@@ -109,12 +105,11 @@ def decompressed(file: BinaryIO, path: Path) -> Generator[BinaryIO]:
             raise ValueError(
                 f"{path} is compressed by zstd, which takes a package to read: pip install zstandard"
             ) from error
-        raw, damage = (
-            _ZstdFile(file, zstandard.ZstdDecompressor(max_window_size=_WINDOW)),
-            (*damage, zstandard.ZstdError),
-        )
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
+        content = io.BufferedReader(_ZstdFile(content, decompressor), _BUFFER)
+        damage = (*damage, zstandard.ZstdError)
     try:
-        yield cast(BinaryIO, io.BufferedReader(raw, BUFFER)) if compression else file
+        yield content
     except damage as error:
         raise ValueError(
             f"{path} is no whole {compression} file ({error}): it was cut off or damaged; make or fetch it again"

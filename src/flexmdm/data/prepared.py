@@ -26,7 +26,6 @@ from flexmdm.progress import ProgressBar
 
 _FORMAT = 1  # of the cache; a new one makes all data anew
 _ABOUT, _UNFINISHED = "prepared.json", "unfinished"
-_BARS = " ▏▎▍▌▋▊▉█"
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +99,8 @@ def prepare(
 
 def default_cache() -> Path:
     """Return $FLEXMDM_CACHE, or ``flexmdm`` in the user's cache folder."""
-    chosen = os.environ.get("FLEXMDM_CACHE")
     general = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(chosen).expanduser() if chosen else general / "flexmdm"
+    return Path(os.environ.get("FLEXMDM_CACHE") or general / "flexmdm").expanduser()
 
 
 def _key(preparation: Preparation, tokenizer: TextTokenizer | None, by_address: bool = False) -> str:
@@ -232,10 +230,6 @@ def histogram(lengths: Tensor, rows: int = 10, width: int = 40) -> str:
     counts = torch.bincount((lengths - low) // step).tolist()
     starts = [low + step * row for row in range(len(counts))]
     names = [str(start) if step == 1 else f"{start}-{min(start + step - 1, high)}" for start in starts]
-    margin = max(map(len, names))
-    lines = []
-    for name, count in zip(names, counts, strict=True):
-        eighths = round(8 * width * count / max(counts))
-        bar = "█" * (eighths // 8) + (_BARS[eighths % 8] if eighths % 8 else "")
-        lines.append(f"{name:>{margin}}  {bar:<{width}} {count:,}")
-    return "\n".join(lines)
+    bars = ["█" * round(width * count / max(counts)) for count in counts]
+    margin, rows_of_text = max(map(len, names)), zip(names, bars, counts, strict=True)
+    return "\n".join(f"{name:>{margin}}  {bar:<{width}} {count:,}" for name, bar, count in rows_of_text)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from flexmdm.data.formats import (
-    BUFFER,
     COMPRESSIONS,
     READERS,
     BadRecord,
@@ -167,9 +166,9 @@ def _rows(path: str, source: Any, report: ReadReport) -> Iterator[tuple[str, str
     for file in _files(path, source):
         ending, before = inner_ending(file), report.bytes
         reader = read_paragraphs if ending == ".txt" and source.paragraphs else READERS[ending]
-        with file.open("rb", BUFFER) as raw, decompressed(raw, file) as handle:
+        with file.open("rb", buffering=0) as opened, decompressed(opened, file) as handle:
             for row in reader(handle, file, partial(_select, source, report, file)):
-                report.bytes = before + raw.raw.tell()
+                report.bytes = before + opened.tell()
                 yield str(file), *row
         report.bytes = before + file.stat().st_size
 

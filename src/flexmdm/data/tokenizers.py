@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -208,11 +208,7 @@ class TextTokenizer:
         return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def write_chat(self, messages: Sequence[dict[str, str]]) -> str:
-        """Return a conversation up to where the assistant answers, as the chat template writes it.
-
-        Args:
-            messages: each with a ``role`` and a ``content``.
-        """
+        """Return messages (``role`` and ``content``) up to where the assistant answers, as the chat template has it."""
         if not self.chat:
             raise ValueError(
                 "the tokenizer has no chat template: leave the chat format out, "
@@ -222,10 +218,10 @@ class TextTokenizer:
         from transformers.utils.chat_template_utils import render_jinja_template
 
         try:
-            (written,), _ = render_jinja_template([list(messages)], add_generation_prompt=True, **self.chat)
+            options: dict[str, Any] = {"add_generation_prompt": True, **self.chat}
+            return render_jinja_template([list(messages)], **options)[0][0]
         except TemplateError as error:
             raise ValueError(f"the chat template of the tokenizer refuses a conversation: {error}") from error
-        return written
 
     def encode_chats(self, chats: Sequence[str]) -> list[np.ndarray]:
         """Return the ids of what `write_chat` wrote, where special tokens are special."""
@@ -252,8 +248,7 @@ class TextTokenizer:
     def unknown_words(self, words: Collection[str]) -> dict[str, list[str]]:
         """Return the words that a pretrained tokenizer makes the unknown token of, or leaves characters out of.
 
-        Returns:
-            For each of them the characters to blame; the word itself if it has none that is in no token.
+        Each comes with the characters to blame, or with itself if all of its characters are in some token.
         """
         if self.takes_any:
             return {}
@@ -406,18 +401,15 @@ def suggest(texts: Sequence[str]) -> str:
 def unknown_characters(characters: Sequence[str]) -> str:
     """Name characters without a token, for an error."""
     what = "character(s)" if all(len(one) == 1 for one in characters) else "character(s) or word(s)"
-    return f"{len(characters)} {what} that the tokenizer does not know: {first_few(map(with_code_point, characters))}"
+    return f"{len(characters)} {what} that the tokenizer does not know: {first_few(characters)}"
 
 
-def first_few(names: Iterable[str]) -> str:
-    """Return the first names with commas between them."""
-    names = list(names)
-    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-
-
-def with_code_point(character: str) -> str:
-    """Return a character with its code point; a word as it is."""
-    return f"{character!r} (U+{ord(character):04X})" if len(character) == 1 else repr(character)
+def first_few(characters: Sequence[str], counts: Mapping[str, int] | None = None) -> str:
+    """Return the first characters with their code points (words as they are), and perhaps how often there are such."""
+    names = [f"{one!r} (U+{ord(one):04X})" if len(one) == 1 else repr(one) for one in characters[:_NAMED]]
+    if counts is not None:
+        names = [f"{name} {counts[one]:,} times" for name, one in zip(names, characters, strict=False)]
+    return ", ".join(names) + (", ..." if len(characters) > _NAMED else "")
 
 
 def _ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
