@@ -203,8 +203,7 @@ def test_a_bar_follows_the_bytes_that_were_read(data, tmp_path):
     preparation = Preparation(Source((str(data),)), "bpe")
     tokenizer = encoding.choose_tokenizer(preparation, bar)
     assert [(task.description, task.total) for task in bar.progress.tasks] == [("learning the vocabulary", None)]
-    with encoding.Encoder(preparation, tokenizer, tmp_path) as encoder:
-        encoder.encode_all(bar)
+    encoding.Encoder(preparation, tokenizer, tmp_path).encode_all(bar)
     (task,), size = bar.progress.tasks, data.stat().st_size
     assert (task.description, task.completed, task.total) == ("tokenizing", size, size)
 

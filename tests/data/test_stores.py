@@ -12,7 +12,6 @@ def written(folder, batches, size=70_000):
     writer = StoreWriter(folder, "some", token_dtype(size))
     for batch in batches:
         writer.append([np.array(sequence, dtype=np.uint32) for sequence in batch], [len(batch)] * len(batch))
-    writer.close()
     return TokenStore.open(folder, "some", token_dtype(size))
 
 
@@ -46,11 +45,10 @@ def test_the_tokens_stay_on_disk_and_are_as_small_as_the_vocabulary_allows(tmp_p
 
 
 def test_sequences_know_their_prompts(tmp_path):
-    writer = StoreWriter(tmp_path, "pairs", token_dtype(10), prompts=True)
+    writer = StoreWriter(tmp_path, "pairs", token_dtype(10))
     writer.append([np.array([1, 2, 3]), np.array([4])], [5, 0], [2, 1])
     writer.append([], [], [])
     writer.append([np.array([5, 6])], [7], [0])
-    writer.close()
     store = TokenStore.open(tmp_path, "pairs", token_dtype(10))
     assert store.prompts.tolist() == [2, 1, 0] and store.characters.tolist() == [5, 0, 7]
     assert written(tmp_path, [[[1, 2], [3]]]).prompts.tolist() == [0, 0]

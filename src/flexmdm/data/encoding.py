@@ -14,15 +14,7 @@ import torch
 from flexmdm.data.reading import ReadReport, RecordSource, files, numbered
 from flexmdm.data.splitting import chunk
 from flexmdm.data.stores import StoreWriter, token_dtype
-from flexmdm.data.tokenizers import (
-    KINDS,
-    TextTokenizer,
-    UnknownCharacters,
-    most_frequent,
-    suggest,
-    unknown_characters,
-    words_of,
-)
+from flexmdm.data.tokenizers import KINDS, TextTokenizer, UnknownCharacters, first_few, suggest, unknown_characters
 from flexmdm.progress import ProgressBar
 from flexmdm.randomness import stream, uniform
 
@@ -38,25 +30,17 @@ _LONG = 1_000_000  # bytes that take a while
 class Preparation:
     """The data, and how its texts become sequences.
 
-    Args:
-        source: what to read.
-        tokenizer: ``characters``, ``bytes``, ``bpe``, a folder, file or name of a Hugging Face tokenizer, or ``auto``.
-        vocab_size: of bpe.
-        max_length: the most tokens of a sequence.
-        long: what becomes of longer documents.
-        held_out: the share of documents to validate on.
-        held_out_source: validate on these documents instead.
-        seed: of which documents are held out.
+    The tokenizer is ``auto``, ``characters``, ``bytes``, ``bpe`` or a folder, file or name of a Hugging Face tokenizer.
     """
 
     source: RecordSource
     tokenizer: str = "auto"
-    vocab_size: int | None = None
-    max_length: int = 256
-    long: Literal["split", "drop"] = "split"
-    held_out: float = 0.05
-    held_out_source: RecordSource | None = None
-    seed: int = 0
+    vocab_size: int | None = None  # of bpe
+    max_length: int = 256  # the most tokens of a sequence
+    long: Literal["split", "drop"] = "split"  # what becomes of longer documents
+    held_out: float = 0.05  # the share of documents to validate on
+    held_out_source: RecordSource | None = None  # validate on these documents instead
+    seed: int = 0  # of which documents are held out
 
     noun: ClassVar[str] = "document"  # what is counted
     record: ClassVar[str] = "document"  # what is held out as a whole
@@ -93,10 +77,8 @@ class Preparation:
 class ReadingProgress:
     """The reading of some sources, which a progress bar follows; a line of text where no bar is shown."""
 
-    def __init__(
-        self, bar: ProgressBar, description: str, sources: Iterable[RecordSource], report: ReadReport | None = None
-    ) -> None:
-        self.bar, self.report = bar, report or ReadReport()
+    def __init__(self, bar: ProgressBar, description: str, sources: Iterable[RecordSource]) -> None:
+        self.bar, self.report = bar, ReadReport()
         self.size = sum(file.stat().st_size for source in sources for file in files(source))  # 0 if unknown
         self.begin(description, self.size or None)
 
@@ -106,12 +88,7 @@ class ReadingProgress:
         progress = self.bar.progress
         if progress.disable and not 0 < self.size < _LONG:
             size = f" ({self.size / 1e6:,.0f} MB)" if self.size else ""
-            progress.console.print(f"{description}{size} ...", markup=False, highlight=False, soft_wrap=True)
-
-    @property
-    def share(self) -> float:
-        """Return how much has been read; 1 if nobody knows."""
-        return min(self.report.bytes / self.size, 1.0) if self.size else 1.0
+            progress.console.out(f"{description}{size} ...", highlight=False)
 
     def records(self, source: RecordSource) -> Iterator[tuple[int, Any]]:
         """Yield what `numbered` does, and show how much of it has been read."""
@@ -126,16 +103,15 @@ def choose_tokenizer(preparation: Preparation, bar: ProgressBar) -> TextTokenize
     """Return the tokenizer that the settings ask for, made from the data where need be."""
     kind = preparation.tokenizer
     if kind == "auto":
-        _, first = next(_batches(numbered(preparation.source)))
-        texts = [text for record in first for text in preparation.texts(record)]
+        first = next(_batches(numbered(preparation.source)))
+        texts = [text for _, record in first for text in preparation.texts(record)]
         kind = "bpe" if preparation.vocab_size else suggest(texts)
     if kind not in KINDS:
         return TextTokenizer.named(kind)
     # Characters of held-out documents must have a token too; what bpe learns is from training data.
     sources = preparation.sources if kind == "characters" else [preparation.source]
     progress = ReadingProgress(bar, "making the tokenizer", sources)
-    records = (record for source in sources for _, record in progress.records(source))
-    texts = (text for record in records for text in preparation.texts(record))
+    texts = (text for source in sources for _, record in progress.records(source) for text in preparation.texts(record))
     return TextTokenizer.train(kind, _sample(texts, progress) if kind == "bpe" else texts, preparation.vocab_size)
 
 
@@ -143,7 +119,7 @@ def _sample(texts: Iterator[str], progress: ReadingProgress) -> Iterator[str]:
     """Yield texts from all over the files; the first ones where the size is unknown."""
     taken, words = 0, set()
     for text in texts:
-        if taken < _SAMPLE * progress.share:
+        if taken < _SAMPLE * (progress.report.bytes / progress.size if progress.size else 1):
             text = text[: _SAMPLE // _NEW_WORD]
             yield text
             new = set(text.split()) - words
@@ -154,82 +130,61 @@ def _sample(texts: Iterator[str], progress: ReadingProgress) -> Iterator[str]:
     progress.begin("learning the vocabulary")
 
 
-def _batches(records: Iterator[tuple[int, Any]]) -> Iterator[tuple[list[int], list[Any]]]:
-    numbers, batch, characters = [], [], 0
+def _batches(records: Iterator[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
+    batch, characters = [], 0
     for number, record in records:
-        numbers.append(number)
-        batch.append(record)
+        batch.append((number, record))
         characters += len(record)
         if len(batch) >= _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
-            yield numbers, batch
-            numbers, batch, characters = [], [], 0
+            yield batch
+            batch, characters = [], 0
     if batch:
-        yield numbers, batch
+        yield batch
 
 
 class Encoder:
-    """Write the sequences of all records to the stores ``train`` and ``validation``; to be used in a ``with``.
-
-    Attributes:
-        counts: see `flexmdm.data.Prepared`.
-        report: what was read.
-        unknown: how often there are characters, or words, that a pretrained tokenizer does not know.
-        prompts: whether the sequences begin with prompts.
-    """
-
-    prompts: ClassVar[bool] = False
+    """Write the sequences of all records to the stores ``train`` and ``validation``, and count (see `Prepared`)."""
 
     def __init__(self, preparation: Preparation, tokenizer: TextTokenizer, folder: Path) -> None:
         self.preparation, self.tokenizer = preparation, tokenizer
         dtype = token_dtype(tokenizer.size)
-        self.writers = {side: StoreWriter(folder, side, dtype, self.prompts) for side in (TRAIN, VALIDATION)}
+        self.writers = {side: StoreWriter(folder, side, dtype) for side in (TRAIN, VALIDATION)}
         self.counts = Counter(
             documents=0, characters=0, skipped=0, empty=0, split=0, dropped=0, sequences=0, tokens=0, unknown=0
         )
-        self.unknown: Counter[str] = Counter()
-        self.report = ReadReport()
-
-    def __enter__(self) -> Encoder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for writer in self.writers.values():
-            writer.close()
-
-    @property
-    def notes(self) -> list[str]:
-        """Return what to say of the data besides the counts."""
-        notes = [self.report.first_guess] if self.report.first_guess else []
-        if self.report.first_problem:
-            notes.append(f"the first bad {self.preparation.source.unit}: {self.report.first_problem}")
-        if self.unknown:
-            notes.append(f"what the tokenizer does not know, the most frequent first: {most_frequent(self.unknown)}")
-        return notes
+        self.unknown: Counter[str] = Counter()  # characters, or words, that a pretrained tokenizer does not know
+        self.notes: list[str] = []  # what to say of the data besides the counts
 
     def encode_all(self, bar: ProgressBar) -> None:
         """Read, encode and store all records."""
-        progress = ReadingProgress(bar, "tokenizing", self.preparation.sources, self.report)
+        progress = ReadingProgress(bar, "tokenizing", self.preparation.sources)
         try:
             for source in self.preparation.sources:
-                for numbers, records in _batches(progress.records(source)):
-                    self._store(records, self._held_out(source, numbers))
+                for batch in _batches(progress.records(source)):
+                    self._store(source, *map(list, zip(*batch, strict=True)))
         except UnknownCharacters as error:
             raise ValueError(self._all_unknown(bar)) from error
-        self.counts.update(documents=self.report.documents, skipped=self.report.skipped)
+        report = progress.report
+        self.counts.update(documents=report.documents, skipped=report.skipped)
         for side, writer in self.writers.items():
             if not writer.sequences:
-                raise ValueError(self._too_small(side))
+                raise ValueError(self._too_small(side, report))
             self.counts.update(sequences=writer.sequences, tokens=writer.tokens)
+        if report.first_guess:
+            self.notes.append(report.first_guess)
+        if report.first_problem:
+            self.notes.append(f"the first bad {self.preparation.source.unit}: {report.first_problem}")
+        if self.unknown:
+            frequent = first_few([one for one, _ in self.unknown.most_common()], self.unknown)
+            self.notes.append(f"what the tokenizer does not know, the most frequent first: {frequent}")
 
-    def _held_out(self, source: RecordSource, numbers: list[int]) -> list[bool]:
-        """Return which documents are for validation; all paragraphs of one are, or none."""
-        if self.preparation.held_out_source is not None:
-            return [source is self.preparation.held_out_source] * len(numbers)
-        return (uniform(self.preparation.seed, _HELD_OUT, torch.tensor(numbers)) < self.preparation.held_out).tolist()
-
-    def _store(self, records: list[Any], held_out: list[bool]) -> None:
-        """Encode a batch of records and append its sequences to their side."""
-        rows: dict[str, list[tuple]] = {TRAIN: [], VALIDATION: []}
+    def _store(self, source: RecordSource, numbers: list[int], records: list[Any]) -> None:
+        """Encode a batch of records and append its sequences to their side; all paragraphs of one are on the same."""
+        held_out = [source is self.preparation.held_out_source] * len(numbers)
+        if self.preparation.held_out_source is None:
+            chance = uniform(self.preparation.seed, _HELD_OUT, torch.tensor(numbers))
+            held_out = (chance < self.preparation.held_out).tolist()
+        rows: dict[str, list[tuple]] = {side: [] for side in self.writers}
         for sequences, held in zip(self.sequences(records), held_out, strict=True):
             rows[VALIDATION if held else TRAIN] += sequences
         for side, writer in self.writers.items():
@@ -237,14 +192,11 @@ class Encoder:
                 writer.append(*map(list, zip(*rows[side], strict=True)))
         self.counts["characters"] += sum(map(len, records))
         if not self.tokenizer.takes_any:
-            self._count_unknown(records)
-
-    def _count_unknown(self, records: list[Any]) -> None:
-        words = [[word for text in self.preparation.texts(record) for word in words_of(text)] for record in records]
-        unknown = self.tokenizer.unknown_words(set().union(*words))
-        lost = [[one for word in some if word in unknown for one in unknown[word]] for some in words if unknown]
-        self.counts["unknown"] += sum(map(bool, lost))
-        self.unknown.update(chain.from_iterable(lost))
+            words = [[word for text in self.preparation.texts(one) for word in text.split(" ")] for one in records]
+            unknown = self.tokenizer.unknown_words(set().union(*words))
+            lost = [[one for word in some for one in unknown.get(word, ())] for some in words]
+            self.counts["unknown"] += sum(map(bool, lost))
+            self.unknown.update(chain.from_iterable(lost))
 
     def sequences(self, records: list[Any]) -> Iterator[list[tuple]]:
         """Yield for each record (a text) its sequences, each with what else `StoreWriter.append` takes."""
@@ -264,12 +216,10 @@ class Encoder:
 
     def _all_unknown(self, bar: ProgressBar) -> str:
         """Name the characters without a token in all of the data: the first batch may not have them all."""
-        progress = ReadingProgress(bar, "looking for unknown characters", self.preparation.sources)
-        alphabet: set[str] = set()
-        for source in self.preparation.sources:
-            for _, record in progress.records(source):
-                alphabet.update(*self.preparation.texts(record))
-        unknown = self.tokenizer.unknown(alphabet)
+        sources, texts = self.preparation.sources, self.preparation.texts
+        progress = ReadingProgress(bar, "looking for unknown characters", sources)
+        alphabet = {c for source in sources for _, one in progress.records(source) for text in texts(one) for c in text}
+        unknown = sorted(alphabet - self.tokenizer.alphabet)
         return (
             f"{self.preparation.contents} has {unknown_characters(unknown)}; a characters tokenizer knows only the "
             f"characters of the data that it was made from: {self.advice_on_unknown(unknown)}"
@@ -281,13 +231,13 @@ class Encoder:
             return "put the data back as it was, or train a new run"
         return "start from a run with bpe or bytes, or train without --from"
 
-    def _too_small(self, side: str) -> str:
+    def _too_small(self, side: str, report: ReadReport) -> str:
         """Say why no sequence is left on one side, and what to do."""
-        settings, counts, report = self.preparation, self.counts, self.report
+        settings, counts, unit = self.preparation, self.counts, self.preparation.source.unit
         nothing_fits = bool(counts["dropped"]) and not any(writer.sequences for writer in self.writers.values())
         problem = "the longest sequence is too short" if nothing_fits else "the data is too small"
-        problem += f": of {counts['documents']:,} {settings.noun}(s) none is left to "
-        problem += "train on" if side == TRAIN else "validate on"
+        use = "train" if side == TRAIN else "validate"
+        problem += f": of {counts['documents']:,} {settings.noun}(s) none is left to {use} on"
         if counts["dropped"] or counts["empty"]:
             problem += f" ({counts['dropped']:,} longer than {settings.max_length} tokens, {counts['empty']:,} empty)"
         advice = [] if nothing_fits else ["give more data"]
@@ -295,7 +245,6 @@ class Encoder:
             problem += f", with a share of {settings.held_out:g} of the {settings.record}s held out"
             advice.append("hold out another share (--held-out)")
         if counts["skipped"]:
-            unit = settings.source.unit
             problem += (
                 f"; {counts['skipped']:,} bad {unit}(s) were skipped, the first bad {unit}: {report.first_problem}"
             )

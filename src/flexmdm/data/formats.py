@@ -1,12 +1,13 @@
 """The rows of text files and tables, one after the other, each with where it is in its file.
 
 A reader yields ``(where, row)``. A row is a list of cells, for .jsonl the object; or, so that reading can go on behind
-it, the `BadRecord` that says what is wrong with it.
+it, the `BadRecord` that says what is wrong with it. Files may be compressed: .gz, and .zst by the package zstandard.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import re
@@ -14,28 +15,27 @@ import reprlib
 import shutil
 import tempfile
 import tokenize
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+import zlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from flexmdm.data.compressed import is_compressed, open_decompressed
-
 SURROGATE = re.compile("[\ud800-\udfff]")
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+_BUFFER, _INPUT = 1 << 20, 1 << 14  # bytes of a buffer, and of what zstd gets at a time, which may become much more
+_WINDOW = 1 << 31  # the most that zstd --long looks back
 _LONGEST_CSV_FIELD = 2**31 - 1
-_BUFFER = 1 << 20
 
 
 class BadRecord(ValueError):
     """A line, row or program that cannot be read; an error unless bad ones are to be skipped."""
 
-    always_skipped = False
-
 
 class NotPython(BadRecord):
     """A program that cannot be parsed, which is counted and left out in any case."""
-
-    always_skipped = True
 
 
 Row = tuple[str, Any]
@@ -44,11 +44,7 @@ Select = Callable[[Sequence[str]], list[str]]
 
 
 def read_jsonl(path: Path, fields: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of a .jsonl, each with where it is (``PATH, line N``); blank lines are passed over.
-
-    Args:
-        path: the file; it may be compressed (.gz, .zst).
-        fields: what every object must have, as strings.
+    """Yield the objects of a .jsonl, each with where it is (``PATH, line N``); they must have ``fields``, as strings.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "samples.jsonl"
@@ -59,19 +55,17 @@ def read_jsonl(path: Path, fields: Sequence[str] = ()) -> Iterator[tuple[str, di
     """
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
-    with open_decompressed(path) as handle:
-        for where, row in _json_rows(handle, path):
-            try:
-                if isinstance(row, BadRecord):
-                    raise row
-                for field in fields:
-                    if field not in row:
-                        raise BadRecord(f"there is no field {field!r}, only {listed(row)}")
-                    if not isinstance(row[field], str):
-                        raise BadRecord(f"the field {field!r} is {reprlib.repr(row[field])}, which is no string")
-            except BadRecord as error:
-                raise ValueError(f"{path}, {where}: {error}") from None
-            yield f"{path}, {where}", row
+    with path.open("rb", buffering=0) as file, decompressed(file, path) as handle:
+        for line, row in _json_rows(handle):
+            where = f"{path}, {line}"
+            if isinstance(row, BadRecord):
+                raise ValueError(f"{where}: {row}")
+            for field in fields:
+                if field not in row:
+                    raise ValueError(f"{where}: there is no field {field!r}, only {listed(row)}")
+                if not isinstance(row[field], str):
+                    raise ValueError(f"{where}: the field {field!r} is {reprlib.repr(row[field])}, which is no string")
+            yield where, row
 
 
 def check_text(value: Any, what: str = "text") -> str:
@@ -86,6 +80,69 @@ def check_text(value: Any, what: str = "text") -> str:
 def listed(names: Any) -> str:
     """Return names in quotes, with commas between them."""
     return ", ".join(map(repr, names)) or "nothing"
+
+
+# Compressed files -----------------------------------------------------------------------------------------------------
+
+
+def inner_ending(path: Path) -> str:
+    """Return the ending that a file has when it is not compressed, in small letters: .jsonl of ``Data.JSONL.GZ``."""
+    return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
+
+
+@contextmanager
+def decompressed(file: io.FileIO, path: Path) -> Generator[BinaryIO]:
+    """Read a file that may be compressed; one that is cut off or damaged is an error."""
+    compression = COMPRESSIONS.get(path.suffix.lower())
+    damage: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error)
+    content: Any = io.BufferedReader(file, _BUFFER)
+    if compression == "gzip":
+        content = io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=content)), _BUFFER)
+    elif compression == "zstd":
+        try:
+            zstandard = import_module("zstandard")
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"{path} is compressed by zstd, which takes a package to read: pip install zstandard"
+            ) from error
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
+        content = io.BufferedReader(_ZstdFile(content, decompressor), _BUFFER)
+        damage = (*damage, zstandard.ZstdError)
+    try:
+        yield content
+    except damage as error:
+        raise ValueError(
+            f"{path} is no whole {compression} file ({error}): it was cut off or damaged; make or fetch it again"
+        ) from error
+
+
+class _ZstdFile(io.RawIOBase):
+    """The content of a file of zstd frames, where the end of the file in the middle of a frame is an error."""
+
+    def __init__(self, file: BinaryIO, decompressor: Any) -> None:
+        self.file, self.decompressor, self.frame = file, decompressor, None
+        self.packed, self.ready = b"", memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        while not self.ready:
+            self.packed = self.packed or self.file.read(_INPUT)
+            if not self.packed:
+                if self.frame is not None:
+                    raise EOFError("it ends in the middle of a frame")
+                return 0
+            self.frame = self.frame or self.decompressor.decompressobj()
+            self.ready, self.packed = memoryview(self.frame.decompress(self.packed)), b""
+            if self.frame.eof:
+                self.packed, self.frame = self.frame.unused_data, None
+        part, self.ready = self.ready[: len(buffer)], self.ready[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+
+# Readers --------------------------------------------------------------------------------------------------------------
 
 
 class _Line(NamedTuple):
@@ -120,29 +177,23 @@ def _text_lines(handle: BinaryIO, *_: Any) -> Iterator[Row]:
 
 def read_paragraphs(handle: BinaryIO, *_: Any) -> Iterator[Row]:
     """Yield what stands between the blank lines of a .txt."""
-    paragraph: list[str] = []
-    for line in chain(_lines(handle), [_Line(0, "", None)]):
-        if line.problem:
-            yield line.bad_row
-        elif line.text.strip():
-            paragraph.append(line.text.removesuffix("\r"))
-        elif paragraph:
+    for is_blank, group in groupby(_lines(handle), lambda line: not line.text.strip()):
+        lines = list(group)
+        yield from (line.bad_row for line in lines if line.problem)
+        paragraph = [line.text.removesuffix("\r") for line in lines if not line.problem]
+        if paragraph and not is_blank:
             yield "", ["\n".join(paragraph)]
-            paragraph = []
 
 
 def _json_rows(handle: BinaryIO, *_: Any) -> Iterator[Row]:
-    for line in _lines(handle):
-        if line.text.strip():
-            yield f"line {line.number}", line.problem or _json_object(line.text)
-
-
-def _json_object(text: str) -> dict[str, Any] | BadRecord:
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return BadRecord(f"malformed JSON ({error}); each line must be one JSON object")
-    return row if isinstance(row, dict) else BadRecord(f"a JSON object belongs here, not {reprlib.repr(row)}")
+    for where, row in _text_lines(handle):
+        if isinstance(row, list):
+            try:
+                row = json.loads(row[0])
+            except (ValueError, RecursionError) as error:
+                row = BadRecord(f"malformed JSON ({error}); each line must be one JSON object")
+        is_row = isinstance(row, dict | BadRecord)
+        yield where, row if is_row else BadRecord(f"a JSON object belongs here, not {reprlib.repr(row)}")
 
 
 def _csv_rows(handle: BinaryIO, path: Path, select: Select) -> Iterator[Row]:
@@ -161,7 +212,7 @@ def _csv_rows(handle: BinaryIO, path: Path, select: Select) -> Iterator[Row]:
 
 
 def _parsed_csv(handle: BinaryIO, path: Path) -> Iterator[Row]:
-    """Yield the rows that are not empty, the header first."""
+    """Yield the rows that are not empty, the header first; commas, or else semicolons or tabs, separate its names."""
     csv.field_size_limit(_LONGEST_CSV_FIELD)
     lines = _lines(handle)
     header = next((line for line in lines if line.text.strip()), _Line(1, "", None))
@@ -172,35 +223,25 @@ def _parsed_csv(handle: BinaryIO, path: Path) -> Iterator[Row]:
             taken.append(line)
             yield line.text + "\n"
 
-    rows = csv.reader(feed(), delimiter=_delimiter(header.text), strict=True)
+    unquoted = re.sub('"[^"]*"', "", header.text)
+    rows = csv.reader(feed(), delimiter=next((one for one in ",;\t" if one in unquoted), ","), strict=True)
     while True:
         taken.clear()
         try:
-            row = next(rows)
+            row: Any = next(rows)
         except StopIteration:
             return
         except csv.Error as error:
-            row = _malformed(error, path, taken)
+            first, last = taken[0].number, taken[-1].number
+            reason = str(error) if first == last else f"in line {last}: {error}"
+            if "unexpected end of data" in str(error):
+                reason = "a quote that is opened here is never closed"
+            row = BadRecord(f"malformed CSV ({reason}); look for a quote that is not closed or not doubled")
+            if first < last:
+                unskippable = "it cannot be skipped, as nobody knows where the row ends"
+                raise ValueError(f"{path}, line {first}: {row}; {unskippable}") from None
         if row:
             yield next((line.bad_row for line in taken if line.problem), (f"line {taken[0].number}", row))
-
-
-def _malformed(error: csv.Error, path: Path, lines: Sequence[_Line]) -> BadRecord:
-    """Return what is wrong with a row; if it has several lines, raise it, as nobody can tell where the next begins."""
-    first, last = lines[0].number, lines[-1].number
-    reason = str(error) if first == last else f"in line {last}: {error}"
-    if "unexpected end of data" in str(error):
-        reason = "a quote that is opened here is never closed"
-    problem = f"malformed CSV ({reason}); look for a quote that is not closed or not doubled"
-    if first < last:
-        raise ValueError(f"{path}, line {first}: {problem}; it cannot be skipped, as nobody knows where the row ends")
-    return BadRecord(problem)
-
-
-def _delimiter(header: str) -> str:
-    """Return what stands between the names of the columns: a comma, unless there is none and another usual one."""
-    unquoted = re.sub('"[^"]*"', "", header)
-    return next((one for one in ",;\t" if one in unquoted), ",")
 
 
 def _parquet_rows(handle: BinaryIO, path: Path, select: Select) -> Iterator[Row]:
@@ -208,7 +249,7 @@ def _parquet_rows(handle: BinaryIO, path: Path, select: Select) -> Iterator[Row]
     from pyarrow.parquet import ParquetFile
 
     with tempfile.TemporaryFile() as unpacked:
-        if is_compressed(path):  # parquet is read from its end
+        if path.suffix.lower() in COMPRESSIONS:  # parquet is read from its end
             shutil.copyfileobj(handle, unpacked)
             handle = cast(BinaryIO, unpacked)
         try:
@@ -245,7 +286,7 @@ def _fasta_records(handle: BinaryIO, *_: Any) -> Iterator[Row]:
 
 
 def _program(handle: BinaryIO, *_: Any) -> Iterator[Row]:
-    content = b"".join(iter(lambda: handle.read(_BUFFER), b""))  # in steps that are counted
+    content = handle.read()
     try:
         encoding = tokenize.detect_encoding(io.BytesIO(content).readline)[0]
         yield "", [content.decode(encoding)]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import sysconfig
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,8 +14,6 @@ from typing import Any, ClassVar
 from flexmdm.data.formats import NotPython, check_text
 from flexmdm.data.reading import FieldSource
 
-STANDARD_LIBRARY = "stdlib"
-_LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -26,10 +23,8 @@ class CodeSource(FieldSource):
     """Functions to read; a file, or a row, is one record, so that its functions are held out together.
 
     Args:
-        paths: source files (.py), files with source code in a field (.jsonl, .csv, .parquet; each also as .gz or .zst),
-            folders of such files, Hugging Face datasets as ``hf:NAME`` or ``hf:OWNER/NAME/CONFIGURATION:SPLIT``, or
-            ``stdlib``: the installed standard library without its tests (``./stdlib`` is a folder of that name).
-        field: where the code is; by default ``code``, or the only column.
+        paths, field: see `RecordSource` and `FieldSource`; ``stdlib`` is the installed standard library without its
+            tests (``./stdlib`` a folder of that name).
         skip_bad: count rows that cannot be read and go on, rather than stop at the first. Code that is no Python is
             always counted and left out.
         min_lines: of a function.
@@ -41,15 +36,10 @@ class CodeSource(FieldSource):
     unit: ClassVar[str] = "program"
     if_empty: ClassVar[str] = "it has no function that is long enough"
     default_field: ClassVar[str] = "code"
+    libraries: ClassVar[Mapping[str, Path]] = {"stdlib": Path(sysconfig.get_paths()["stdlib"])}
 
     def parts(self, cells: Sequence[Any]) -> list[str]:
         return functions_of(check_text(cells[0]), self.min_lines)
-
-    def resolve(self, path: str) -> Path:
-        return Path(sysconfig.get_paths()["stdlib"]) if path == STANDARD_LIBRARY else super().resolve(path)
-
-    def files_in(self, folder: Path) -> list[Path]:
-        return _modules(folder) if folder == self.resolve(STANDARD_LIBRARY) else super().files_in(folder)
 
 
 def functions_of(source: str, min_lines: int = 3) -> list[str]:
@@ -70,11 +60,7 @@ def functions_of(source: str, min_lines: int = 3) -> list[str]:
 
 
 def lines_of(text: str) -> list[str]:
-    r"""Return the lines of a text with their line breaks; no other character than the line feed ends a line.
-
-    >>> lines_of("a\n\n  b\x0c")
-    ['a\n', '\n', '  b\x0c']
-    """
+    """Return the lines of a text with their line breaks; no other character than the line feed ends a line."""
     return _LINE.findall(text)
 
 
@@ -110,12 +96,3 @@ def _dedented(lines: Sequence[str]) -> str | None:
         except NotPython:
             return None
     return text
-
-
-def _modules(folder: Path) -> list[Path]:
-    """Return the modules of the standard library: no tests, and nothing that was installed."""
-    found = []
-    for where, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _LEFT_OUT]
-        found += [Path(where) / name for name in names if name.endswith(".py")]
-    return sorted(found)

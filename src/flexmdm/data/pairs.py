@@ -19,22 +19,16 @@ USUAL = (
     ("instruction", "output"),
     ("instruction", "response"),
 )
-_INSTRUCTION, _INPUT = "instruction", "input"  # an instruction often has something to work on beside it
-_CONVERSATION = "messages"
+_INPUT = "input"
 
 Messages = tuple[tuple[str, str], ...]  # (role, content) of each
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A prompt and its answer.
+    """A prompt and its answer."""
 
-    Attributes:
-        messages: (role, content) of everything that was said before the answer; a plain prompt is one of a ``user``.
-        answer: to it.
-    """
-
-    messages: Messages
+    messages: Messages  # all that was said before the answer; a plain prompt is one message of a ``user``
     answer: str
 
     def __len__(self) -> int:
@@ -47,8 +41,7 @@ class PairSource(RecordSource):
     """Pairs to read.
 
     Args:
-        paths: files (.jsonl, .csv, .parquet; each also as .gz or .zst), folders of such files, or Hugging Face datasets
-            as ``hf:NAME`` or ``hf:NAME:SPLIT`` (or plainly ``OWNER/NAME``).
+        paths: see `RecordSource`.
         prompt_field, answer_field: where the prompt and its answer are; by default the first usual names that are there
             (`USUAL`; to an instruction belongs its ``input``, if it has one), or ``messages``, a conversation with
             roles whose last turn of the assistant is the answer.
@@ -94,31 +87,19 @@ class PairSource(RecordSource):
 
 
 def find_fields(names: Sequence[str], prompt: str | None = None, answer: str | None = None) -> list[str] | None:
-    """Return which fields of a row hold the prompt, the answer and, if there is one, the input of an instruction.
+    """Return the fields of the prompt, the answer and, if there is one, the input of an instruction.
 
-    Returns:
-        Their names; that of a whole conversation alone; ``None`` if nobody can tell.
+    Of a whole conversation it is that field alone; it is ``None`` if nobody can tell.
 
-    >>> find_fields(["id", "question", "answer"])
-    ['question', 'answer']
-    >>> find_fields(["instruction", "input", "output"])
-    ['instruction', 'output', 'input']
-    >>> find_fields(["task", "answer"], prompt="task")
-    ['task', 'answer']
-    >>> find_fields(["prompt", "messages"])
-    ['messages']
+    >>> find_fields(["instruction", "input", "output"]), find_fields(["prompt", "messages"])
+    (['instruction', 'output', 'input'], ['messages'])
     """
-    if prompt is None and answer is None:
-        wanted = list(USUAL)
-    else:
-        prompts = dict.fromkeys(usual for usual, _ in USUAL) if prompt is None else [prompt]
-        answers = dict.fromkeys(usual for _, usual in USUAL) if answer is None else [answer]
-        wanted = [(one, other) for one in prompts for other in answers]
-    for pair in wanted:
+    for usual_prompt, usual_answer in USUAL:
+        pair = [prompt or usual_prompt, answer or usual_answer]
         if set(pair) <= set(names):
-            extra = [_INPUT] if prompt is None and pair[0] == _INSTRUCTION and _INPUT in names else []
-            return [*pair, *extra]
-    conversation = prompt or _CONVERSATION
+            # an instruction often has something to work on beside it
+            return [*pair, _INPUT] if prompt is None and pair[0] == "instruction" and _INPUT in names else pair
+    conversation = prompt or "messages"
     return [conversation] if answer is None and conversation in names else None
 
 

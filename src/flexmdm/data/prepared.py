@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import platform
+import shutil
+import uuid
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,30 +18,25 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from flexmdm.data.cache import default_cache, publish, unfinished
 from flexmdm.data.encoding import TRAIN, VALIDATION, Preparation, choose_tokenizer
-from flexmdm.data.reading import address, fingerprint
+from flexmdm.data.reading import address, fingerprint, states
 from flexmdm.data.stores import TokenStore, token_dtype
 from flexmdm.data.tokenizers import TextTokenizer
 from flexmdm.progress import ProgressBar
 
 _FORMAT = 1  # of the cache; a new one makes all data anew
-_ABOUT = "prepared.json"
-_BARS = " ▏▎▍▌▋▊▉█"
+_ABOUT, _UNFINISHED = "prepared.json", "unfinished"
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Sequences to train and to validate on.
+    """Sequences to train and to validate on, and where they are kept.
 
     Attributes:
-        tokenizer: how their tokens become text.
-        train, validation: the sequences.
         counts: ``documents`` and ``characters`` that were read; ``skipped`` bad lines; ``empty`` documents; documents
             that were ``split`` or ``dropped`` because they are long; ``sequences`` and ``tokens`` that came out;
             documents with something ``unknown`` to a pretrained tokenizer; of functions also ``duplicates`` that were
             left out.
-        folder: where it is kept.
         notes: what else there is to say.
     """
 
@@ -67,32 +67,40 @@ def prepare(
     cache = Path(cache or default_cache())
     try:
         folder = cache / _key(preparation, tokenizer)
-    except FileNotFoundError as error:
-        prepared = _recalled(preparation, tokenizer, cache, error)
-        _print(console, f"{error}; going by what was prepared from it earlier")
+    except FileNotFoundError as gone:
+        if tokenizer is None:  # nobody has asked for it before
+            raise
+        prepared = _open(cache / _key(preparation, tokenizer, by_address=True))
+        if prepared is None:
+            raise FileNotFoundError(
+                f"{gone}, and what was prepared from it is not in {cache}: put it back, or set FLEXMDM_CACHE to the "
+                "cache that it was prepared in"
+            ) from gone
+        console.out(f"{gone}; going by what was prepared from it earlier", highlight=False)
         return prepared
-    if folder.exists():
-        prepared = _open(folder)
-        if prepared:
-            _remember(preparation, prepared, cache)
-            if asked_for:
-                _print_counts(preparation, prepared, console)
-            return prepared
-        _print(console, f"the prepared data in {folder} is damaged; making it anew")
-    with unfinished(cache) as draft:
-        _make(preparation, tokenizer, draft, console)
-        if folder.name != _key(preparation, tokenizer):
-            raise ValueError("the data changed while it was read; begin again when nothing writes to it any more")
-        publish(draft, folder, _open)
     prepared = _open(folder)
     if prepared is None:
-        raise OSError(f"the prepared data in {folder} was damaged as soon as it was written; is the disk full?")
+        asked_for = True
+        if folder.exists():
+            console.out(f"the prepared data in {folder} is damaged; making it anew", highlight=False)
+        with _unfinished(cache) as draft:
+            _make(preparation, tokenizer, draft, console)
+            if folder.name != _key(preparation, tokenizer):
+                raise ValueError("the data changed while it was read; begin again when nothing writes to it any more")
+            prepared = _publish(draft, folder)
     _remember(preparation, prepared, cache)
-    _print_counts(preparation, prepared, console)
+    if asked_for:
+        _print_counts(preparation, prepared, console)
     return prepared
 
 
 # The cache ------------------------------------------------------------------------------------------------------------
+
+
+def default_cache() -> Path:
+    """Return $FLEXMDM_CACHE, or ``flexmdm`` in the user's cache folder."""
+    general = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("FLEXMDM_CACHE") or general / "flexmdm").expanduser()
 
 
 def _key(preparation: Preparation, tokenizer: TextTokenizer | None, by_address: bool = False) -> str:
@@ -103,9 +111,7 @@ def _key(preparation: Preparation, tokenizer: TextTokenizer | None, by_address: 
     if tokenizer is not None:
         settings["tokenizer"], settings["vocab_size"] = tokenizer.to_json(), None
     elif (path := Path(preparation.tokenizer).expanduser()).exists():
-        inside = sorted(path.iterdir()) if path.is_dir() else [path]
-        states = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in inside]
-        settings["tokenizer"] = [preparation.tokenizer, states]
+        settings["tokenizer"] = [preparation.tokenizer, states(sorted(path.iterdir()) if path.is_dir() else [path])]
     return hashlib.sha256(json.dumps([_FORMAT, settings]).encode()).hexdigest()
 
 
@@ -117,21 +123,6 @@ def _remember(preparation: Preparation, prepared: Prepared, cache: Path) -> None
             with suppress(OSError):  # it is a folder, or this file system has no links
                 link.unlink(missing_ok=True)
                 link.symlink_to(prepared.folder.name)
-
-
-def _recalled(
-    preparation: Preparation, tokenizer: TextTokenizer | None, cache: Path, gone: FileNotFoundError
-) -> Prepared:
-    """Open what was prepared for a run from files that are gone."""
-    if tokenizer is None:  # nobody has asked for it before
-        raise gone
-    prepared = _open(cache / _key(preparation, tokenizer, by_address=True))
-    if prepared is None:
-        raise FileNotFoundError(
-            f"{gone}, and what was prepared from it is not in {cache}: put it back, or set FLEXMDM_CACHE to the cache "
-            "that it was prepared in"
-        ) from gone
-    return prepared
 
 
 def _open(folder: Path) -> Prepared | None:
@@ -152,18 +143,55 @@ def _make(preparation: Preparation, tokenizer: TextTokenizer | None, folder: Pat
     with ProgressBar("preparing", console=console) as bar:
         tokenizer = tokenizer or choose_tokenizer(preparation, bar)
         tokenizer.save(folder)
-        with preparation.encoder(tokenizer, folder) as encoder:
-            encoder.encode_all(bar)
+        encoder = preparation.encoder(tokenizer, folder)
+        encoder.encode_all(bar)
     sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
     about = {"counts": encoder.counts, "notes": encoder.notes, "files": sizes}
     (folder / _ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
 
 
+@contextmanager
+def _unfinished(cache: Path) -> Generator[Path]:
+    """Make a new folder for work that may be interrupted, and remove those of processes that are gone."""
+    import psutil
+
+    host = platform.node()
+    draft = cache / f"{_UNFINISHED}-{host}-{os.getpid()}-{uuid.uuid4().hex}"
+    try:
+        draft.mkdir(parents=True)
+    except OSError as error:
+        raise OSError(
+            f"prepared data cannot be kept in {cache} ({error.strerror}): "
+            "set FLEXMDM_CACHE to a folder you can write to"
+        ) from error
+    for left in cache.glob(f"{_UNFINISHED}-*"):
+        owner, process, _ = left.name.rsplit("-", 2)
+        if owner == f"{_UNFINISHED}-{host}" and not psutil.pid_exists(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)  # gone already if all went well
+
+
+def _publish(draft: Path, folder: Path) -> Prepared:
+    """Move finished work to its folder, unless another process was first; what is there but not whole is replaced."""
+    if folder.is_symlink():
+        folder.unlink()
+    elif _open(folder) is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        draft.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+    prepared = _open(folder)
+    if prepared is None:
+        raise OSError(f"the prepared data in {folder} was damaged as soon as it was written; is the disk full?")
+    return prepared
+
+
 # What a person sees ---------------------------------------------------------------------------------------------------
-
-
-def _print(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_counts(preparation: Preparation, prepared: Prepared, console: Console) -> None:
@@ -185,7 +213,7 @@ def _print_counts(preparation: Preparation, prepared: Prepared, console: Console
         "tokens per sequence",
         histogram(torch.cat([prepared.train.lengths, prepared.validation.lengths])),
     ]
-    _print(console, "\n".join(lines))
+    console.out("\n".join(lines), highlight=False)
 
 
 def histogram(lengths: Tensor, rows: int = 10, width: int = 40) -> str:
@@ -202,10 +230,6 @@ def histogram(lengths: Tensor, rows: int = 10, width: int = 40) -> str:
     counts = torch.bincount((lengths - low) // step).tolist()
     starts = [low + step * row for row in range(len(counts))]
     names = [str(start) if step == 1 else f"{start}-{min(start + step - 1, high)}" for start in starts]
-    margin = max(map(len, names))
-    lines = []
-    for name, count in zip(names, counts, strict=True):
-        eighths = round(8 * width * count / max(counts))
-        bar = "█" * (eighths // 8) + (_BARS[eighths % 8] if eighths % 8 else "")
-        lines.append(f"{name:>{margin}}  {bar:<{width}} {count:,}")
-    return "\n".join(lines)
+    bars = ["█" * round(width * count / max(counts)) for count in counts]
+    margin, rows_of_text = max(map(len, names)), zip(names, bars, counts, strict=True)
+    return "\n".join(f"{name:>{margin}}  {bar:<{width}} {count:,}" for name, bar, count in rows_of_text)

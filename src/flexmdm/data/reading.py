@@ -4,57 +4,60 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import reprlib
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flexmdm.data.compressed import ENDINGS, inner_ending, open_decompressed
-from flexmdm.data.formats import READERS, BadRecord, check_text, listed, read_paragraphs
-from flexmdm.data.hub import dataset_name, dataset_rows
+from flexmdm.data.formats import (
+    COMPRESSIONS,
+    READERS,
+    BadRecord,
+    NotPython,
+    Row,
+    check_text,
+    decompressed,
+    inner_ending,
+    listed,
+    read_paragraphs,
+)
 from flexmdm.data.splitting import split_paragraphs
+
+_BY_SCRIPT, _CONVERTED = "Dataset scripts are no longer supported", "refs/convert/parquet"
+_LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 
 
 @dataclass
 class ReadReport:
-    """Counts of what was read and what was left out; `numbered` keeps them up to date.
-
-    Attributes:
-        documents: texts that were read.
-        skipped: bad lines that were left out (only with ``skip_bad``).
-        first_problem: what was wrong with the first of them, and where.
-        first_guess: what was taken for granted about a file, of the first such.
-        bytes: how much of the files was read.
-    """
+    """Counts of what was read and what was left out; `numbered` keeps them up to date."""
 
     documents: int = 0
-    skipped: int = 0
-    first_problem: str | None = None
-    first_guess: str | None = None
-    bytes: int = 0
-
-    def count_bytes(self, count: int) -> None:
-        self.bytes += count
+    skipped: int = 0  # bad lines
+    first_problem: str | None = None  # what was wrong with the first of them, and where
+    first_guess: str | None = None  # what was taken for granted about a file, of the first such
+    bytes: int = 0  # of the files
 
 
 @dataclass(frozen=True)
 class RecordSource:
-    """Files, folders and datasets that records come from.
+    """Where records come from: `Source` reads texts, `PairSource` prompts with their answers, `CodeSource` functions.
 
-    `Source` reads texts, `flexmdm.data.PairSource` prompts with their answers, `flexmdm.data.CodeSource` functions.
-
-    Attributes:
-        paths: files, folders and datasets.
-        endings: of the files that hold such records.
-        unit: what is counted if it cannot be read.
-        if_empty: what is wrong with files that hold no record.
+    Args:
+        paths: files with one of the ``endings`` (each also as .gz or .zst), folders of such files, or Hugging Face
+            datasets as ``hf:NAME`` or ``hf:NAME:SPLIT`` (or plainly ``OWNER/NAME``); where a dataset has several
+            configurations, ``hf:OWNER/NAME/CONFIGURATION``.
     """
 
     paths: tuple[str, ...]
     endings: ClassVar[tuple[str, ...]]
-    unit: ClassVar[str] = "line"
-    if_empty: ClassVar[str] = "it has no text"
+    unit: ClassVar[str] = "line"  # what is counted if it cannot be read
+    if_empty: ClassVar[str] = "it has no text"  # what is wrong with files that hold no record
+    libraries: ClassVar[Mapping[str, Path]] = {}  # folders that have a name, and of which tests are left out
 
     def __post_init__(self) -> None:
         paths = (self.paths,) if isinstance(self.paths, str | Path) else self.paths
@@ -63,43 +66,21 @@ class RecordSource:
             raise ValueError("there is nothing to read: give at least one file, folder or dataset")
 
     def columns(self, names: Sequence[str], header: bool = False) -> list[str]:
-        """Return which fields of a row to read; raise `BadRecord` if they are not there.
-
-        Args:
-            names: of its fields.
-            header: whether all rows have the same.
-        """
+        """Return which of the fields of a row (of all rows if it is a header) to read, or raise `BadRecord`."""
         raise NotImplementedError
 
     def parts(self, cells: Sequence[Any]) -> list[Any]:
-        """Return what one record consists of; raise `BadRecord` if it cannot be read.
-
-        Args:
-            cells: the values of its `columns`; one text if the file is no table.
-        """
+        """Return what a record consists of, from its `columns` or its text, or raise `BadRecord`."""
         raise NotImplementedError
-
-    def guess(self, header: Sequence[str]) -> str | None:
-        """Return what is taken for granted about a table whose first line is ``header``."""
-        return None
 
     def resolve(self, path: str) -> Path:
         """Return the file or folder that a path names."""
-        return Path(path).expanduser()
-
-    def files_in(self, folder: Path) -> list[Path]:
-        """Return the files of a folder and of those in it, in the order of reading; none that is hidden."""
-        return visible_files(folder)
+        return self.libraries.get(path) or Path(path).expanduser()
 
 
 @dataclass(frozen=True)
 class FieldSource(RecordSource):
-    """Records that are a single text, which in tables and objects is in one field.
-
-    Args:
-        paths: see `RecordSource`.
-        field: where the text is; by default ``default_field``, or the only column.
-    """
+    """Records that are a single text, in tables in ``field``: by default ``default_field``, or the only column."""
 
     field: str | None = None
     default_field: ClassVar[str]
@@ -112,24 +93,13 @@ class FieldSource(RecordSource):
             )
         return [chosen]
 
-    def guess(self, header: Sequence[str]) -> str | None:
-        if self.field is not None or self.default_field in header:
-            return None
-        return (
-            f"the first line, {reprlib.repr(header[0])}, was taken for the name of its only column; "
-            f"if it is no name, put a line with one above it, such as {self.default_field}"
-        )
-
 
 @dataclass(frozen=True)
 class Source(FieldSource):
     """Texts to read.
 
     Args:
-        paths: files (.txt, .jsonl, .csv, .parquet, .fasta, .fa; each also as .gz or .zst), folders of such files, or
-            Hugging Face datasets as ``hf:NAME`` or ``hf:NAME:SPLIT`` (or plainly ``OWNER/NAME``); where a dataset has
-            several configurations, ``hf:OWNER/NAME/CONFIGURATION``.
-        field: where the text is in .jsonl, .csv, .parquet and datasets; by default ``text``, or the only column.
+        paths, field: see `RecordSource` and `FieldSource`.
         paragraphs: split texts at blank lines. Without it, each line of a .txt is a text.
         skip_bad: count lines that cannot be read and go on, rather than stop at the first.
     """
@@ -156,8 +126,7 @@ def numbered(source: RecordSource, report: ReadReport | None = None) -> Iterator
     ...     list(numbered(Source(path)))
     [(0, 'Ada'), (1, 'Grace')]
     """
-    report = report or ReadReport()
-    number = 0
+    report, number = report or ReadReport(), 0
     for path in source.paths:
         first, skipped = number, report.skipped
         for parts in _records(path, source, report):
@@ -179,7 +148,7 @@ def _records(path: str, source: Any, report: ReadReport) -> Iterator[list[Any]]:
             parts = source.parts(cells)
         except BadRecord as error:
             problem = f"{name}, {where}: {error}" if where else f"{name}, {error}"
-            if not (source.skip_bad or error.always_skipped):
+            if not (source.skip_bad or isinstance(error, NotPython)):
                 raise ValueError(problem) from None
             report.skipped += 1
             report.first_problem = report.first_problem or problem
@@ -192,27 +161,82 @@ def _rows(path: str, source: Any, report: ReadReport) -> Iterator[tuple[str, str
     """Yield the rows of the files, or of the dataset, that a path names: the file, where in it, and the row."""
     name = dataset_name(path)
     if name is not None:
-        yield from ((path, *row) for row in dataset_rows(path, name))
+        yield from ((path, *row) for row in _dataset_rows(path, name))
         return
     for file in _files(path, source):
+        ending, before = inner_ending(file), report.bytes
+        reader = read_paragraphs if ending == ".txt" and source.paragraphs else READERS[ending]
+        with file.open("rb", buffering=0) as opened, decompressed(opened, file) as handle:
+            for row in reader(handle, file, partial(_select, source, report, file)):
+                report.bytes = before + opened.tell()
+                yield str(file), *row
+        report.bytes = before + file.stat().st_size
 
-        def select(header: Sequence[str], file: Path = file) -> list[str]:
-            try:
-                chosen = source.columns(header, header=True)
-            except BadRecord as error:
-                raise ValueError(f"{file} has {error}") from None
-            guess = source.guess(header) if inner_ending(file) == ".csv" else None
-            report.first_guess = report.first_guess or (guess and f"{file}: {guess}")
-            return chosen
 
-        reader = READERS[inner_ending(file)]
-        if inner_ending(file) == ".txt" and source.paragraphs:
-            reader = read_paragraphs
-        with open_decompressed(file, report.count_bytes) as handle:
-            yield from ((str(file), *row) for row in reader(handle, file, select))
+def _select(source: RecordSource, report: ReadReport, file: Path, header: Sequence[str]) -> list[str]:
+    """Return which columns of a table to read."""
+    try:
+        chosen = source.columns(header, header=True)
+    except BadRecord as error:
+        raise ValueError(f"{file} has {error}") from None
+    if (
+        isinstance(source, FieldSource)
+        and inner_ending(file) == ".csv"
+        and chosen[0] not in (source.field, source.default_field)
+    ):
+        report.first_guess = report.first_guess or (
+            f"{file}: the first line, {reprlib.repr(header[0])}, was taken for the name of its only column; "
+            f"if it is no name, put a line with one above it, such as {source.default_field}"
+        )
+    return chosen
+
+
+def _dataset_rows(path: str, name: str) -> Iterator[Row]:
+    """Yield the rows of the dataset ``name``, which a source calls ``path``, streamed from the hub or from a folder.
+
+    Of a dataset that only a loading script can read, they are what the hub converted of it.
+    """
+    name, _, split = name.partition(":")
+    parts = re.fullmatch(r"([\w.-]+/[\w.-]+)/([\w.-]+)", name) if not Path(name).exists() else None
+    name, configuration = parts.groups() if parts else (name, None)
+    fetch = f"fetch its files (hf download {name} --repo-type dataset --local-dir FOLDER) and give the folder"
+    wanted: dict[str, Any] = {"split": split or "train", "streaming": True}
+    try:
+        from datasets import load_dataset
+
+        try:
+            rows: Any = load_dataset(*filter(None, (name, configuration)), **wanted)
+        except RuntimeError as error:
+            if _BY_SCRIPT not in str(error):
+                raise
+            try:  # where configurations are folders
+                rows = load_dataset(name, data_dir=configuration, revision=_CONVERTED, **wanted)
+            except Exception:
+                raise error from None  # which says more
+            warnings.warn(
+                f"{path} has a loading script, which datasets does not run any more: reading what the Hub converted to "
+                f"parquet instead, which of a large dataset is only the beginning; for all of it {fetch}",
+                stacklevel=1,
+            )
+        for number, row in enumerate(rows, 1):
+            yield f"row {number}", row
+    except Exception as error:  # of any kind: network, hub, file formats
+        no_file = "" if path.startswith("hf:") else "there is no such file or folder, and "
+        problem = f"{path}: {no_file}the Hugging Face dataset cannot be read ({type(error).__name__}: {error})"
+        if _BY_SCRIPT in str(error):
+            problem += f", nor what the Hub converted it to (revision {_CONVERTED}): {fetch}"
+        raise ValueError(problem) from error
 
 
 # Which files ----------------------------------------------------------------------------------------------------------
+
+
+def dataset_name(path: str) -> str | None:
+    """Return ``NAME`` or ``NAME:SPLIT`` of a Hugging Face dataset; ``None`` if the path is a file or folder."""
+    if path.startswith("hf:"):
+        return path.removeprefix("hf:")
+    looks_like_one = re.fullmatch(r"\w[\w.-]*/[\w.-]+", path) and inner_ending(Path(path)) not in READERS
+    return path if looks_like_one and not Path(path).exists() else None
 
 
 def files(source: RecordSource) -> list[Path]:
@@ -221,7 +245,7 @@ def files(source: RecordSource) -> list[Path]:
 
 
 def _files(path: str, source: RecordSource) -> list[Path]:
-    readers = f"there are readers for {', '.join(source.endings)}, each also with {' or '.join(ENDINGS)}"
+    readers = f"there are readers for {', '.join(source.endings)}, each also with {' or '.join(COMPRESSIONS)}"
     resolved = source.resolve(path)
     if not resolved.exists():
         raise FileNotFoundError(f"no such file or folder: {path}")
@@ -229,7 +253,7 @@ def _files(path: str, source: RecordSource) -> list[Path]:
         if inner_ending(resolved) not in source.endings:
             raise ValueError(f"{path} has an ending that cannot be read; {readers}")
         return [resolved]
-    inside = source.files_in(resolved)
+    inside = visible_files(resolved, _LEFT_OUT if resolved in source.libraries.values() else ())
     readable = [file for file in inside if inner_ending(file) in source.endings]
     if not readable:
         names = ", ".join(str(file.relative_to(resolved)) for file in inside[:5]) + (", ..." if len(inside) > 5 else "")
@@ -237,10 +261,13 @@ def _files(path: str, source: RecordSource) -> list[Path]:
     return readable
 
 
-def visible_files(folder: Path) -> list[Path]:
-    """Return the files of a folder and of those in it, sorted; none that is hidden."""
-    inside = [file.relative_to(folder) for file in folder.rglob("*") if file.is_file()]
-    return sorted(folder / file for file in inside if not any(part.startswith(".") for part in file.parts))
+def visible_files(folder: Path, left_out: Collection[str] = ()) -> list[Path]:
+    """Return the files of a folder and of those in it, sorted; none that is hidden or in a folder to leave out."""
+    found = []
+    for where, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in left_out]
+        found += [Path(where) / name for name in names if not name.startswith(".")]
+    return sorted(filter(Path.is_file, found))
 
 
 def _why_empty(path: str, source: RecordSource, report: ReadReport, skipped_before: int) -> str:
@@ -256,25 +283,19 @@ def _why_empty(path: str, source: RecordSource, report: ReadReport, skipped_befo
 
 def fingerprint(source: RecordSource) -> str:
     """Return a hash that changes when the source or one of its files does; datasets of the hub go by their name."""
-    states = [_state(file) for file in files(source)]
-    datasets = [_dataset_state(name) for path in source.paths if (name := dataset_name(path)) is not None]
+    datasets: list[Any] = []
+    for name in filter(None, map(dataset_name, source.paths)):
+        folder = Path(name.partition(":")[0])
+        if folder.is_absolute() and not folder.is_dir():  # no name of the hub
+            raise FileNotFoundError(f"no such folder: {folder}")
+        datasets.append((name, states(visible_files(folder))) if folder.is_dir() else name)
     settings = [value for name, value in vars(source).items() if name != "paths"]
-    everything = [*settings, states, datasets]
-    return hashlib.sha256(json.dumps(everything).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([*settings, states(files(source)), datasets]).encode()).hexdigest()
 
 
-def _state(file: Path) -> tuple[str, int, int]:
-    return str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns
-
-
-def _dataset_state(name: str) -> Any:
-    """Return the name; of a folder also what is in it."""
-    folder = Path(name.partition(":")[0])
-    if folder.is_dir():
-        return name, [_state(file) for file in visible_files(folder)]
-    if folder.is_absolute():  # no name of the hub
-        raise FileNotFoundError(f"no such folder: {folder}")
-    return name
+def states(files: Sequence[Path]) -> list[tuple[str, int, int]]:
+    """Return the path, the size and the time of the last change of each file."""
+    return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
 def address(source: RecordSource) -> dict[str, Any]:
@@ -284,11 +305,7 @@ def address(source: RecordSource) -> dict[str, Any]:
 
 
 def absolute(path: str) -> str:
-    """Return a path that means the same in any folder, ``hf:FOLDER`` too; names of datasets stay.
-
-    >>> absolute("hf:someone/stories:test")
-    'hf:someone/stories:test'
-    """
+    """Return a path that means the same in any folder, ``hf:FOLDER`` too; names of datasets stay."""
     if not path.startswith("hf:"):
         file = Path(path).expanduser()
         return str(file.resolve()) if file.exists() else path

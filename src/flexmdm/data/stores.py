@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -105,26 +106,24 @@ class BalancedStore(TokenStore):
 class StoreWriter:
     """Write what `TokenStore.open` reads."""
 
-    def __init__(self, folder: Path, name: str, dtype: np.dtype, prompts: bool = False) -> None:
-        parts = ("tokens", *_DTYPES) if prompts else ("tokens", "offsets", "characters")
-        self._files = {part: _part(folder, name, part).open("wb") for part in parts}
-        self._dtype, self.sequences, self.tokens = dtype, 0, 0
-        np.zeros(1, np.int64).tofile(self._files["offsets"])
+    def __init__(self, folder: Path, name: str, dtype: np.dtype) -> None:
+        self._folder, self._name, self._dtypes = folder, name, {"tokens": dtype, **_DTYPES}
+        self.sequences = self.tokens = 0
+        self._write(offsets=[0])
 
     def append(self, sequences: list[np.ndarray], characters: list[int], prompts: list[int] | None = None) -> None:
         """Append sequences, with how many characters of text each is and with how many tokens of prompt it begins."""
         if sequences:
             offsets = self.tokens + np.cumsum([len(sequence) for sequence in sequences], dtype=np.int64)
-            np.concatenate(sequences).astype(self._dtype).tofile(self._files["tokens"])
-            offsets.tofile(self._files["offsets"])
-            np.array(characters, _DTYPES["characters"]).tofile(self._files["characters"])
+            self._write(tokens=np.concatenate(sequences), offsets=offsets, characters=characters)
             if prompts is not None:
-                np.array(prompts, _DTYPES["prompts"]).tofile(self._files["prompts"])
+                self._write(prompts=prompts)
             self.sequences, self.tokens = self.sequences + len(sequences), int(offsets[-1])
 
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
+    def _write(self, **parts: Any) -> None:
+        for part, values in parts.items():
+            with _part(self._folder, self._name, part).open("ab") as file:
+                np.asarray(values, self._dtypes[part]).tofile(file)
 
 
 def token_dtype(size: int) -> np.dtype:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +34,12 @@ _NAMED = 10  # characters in an error
 _AROUND = 20  # characters of a text before and behind what is wrong in it
 _ASKED = 10  # seconds for the hub to answer
 
+# Byte-level tokenizers write each byte as itself where printable, else as a letter from U+0100 on.
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_HIDDEN = [byte for byte in range(256) if byte not in _PRINTABLE]
+_LETTERS = [chr(byte if byte in _PRINTABLE else 0x100 + _HIDDEN.index(byte)) for byte in range(256)]
+_BYTES = {letter: byte for byte, letter in enumerate(_LETTERS)}
+
 
 class Unanswerable(ValueError):
     """A request that a model cannot take, such as a prompt that is too long for it."""
@@ -42,17 +47,6 @@ class Unanswerable(ValueError):
 
 class UnknownCharacters(Unanswerable):
     """A text has characters that a tokenizer does not know."""
-
-
-def _byte_letters() -> list[str]:
-    """Return how byte-level tokenizers write each byte: itself where printable, else a letter from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = iter(range(0x100, 0x200))
-    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
-
-
-_LETTERS = _byte_letters()
-_BYTES = {letter: byte for byte, letter in enumerate(_LETTERS)}
 
 
 class TextTokenizer:
@@ -88,21 +82,30 @@ class TextTokenizer:
             texts: read once; for ``bpe`` without a size they are held in memory.
             vocab_size: of ``bpe``; by default what suits the amount of text, at most 8192.
         """
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
         if kind not in KINDS:
             raise ValueError(f"the tokenizers that can be made are {', '.join(KINDS)}, not {kind!r}")
         if vocab_size is not None and kind != "bpe":
             raise ValueError(f"only bpe has a vocabulary size to choose; leave it out for {kind}")
-        if kind == "bytes":
-            return cls(_byte_level({letter: byte for byte, letter in enumerate(_LETTERS)}, words=False), kind)
-        return cls(_characters(texts) if kind == "characters" else _bpe(texts, vocab_size), kind)
+        alphabet = sorted(set(chain.from_iterable(texts))) if kind == "characters" else _LETTERS
+        if not alphabet:
+            raise ValueError("there is no text to take the characters from")
+        vocab = {} if kind == "bpe" else {letter: number for number, letter in enumerate(alphabet)}
+        tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+        tokenizer.decoder = decoders.Fuse() if kind == "characters" else decoders.ByteLevel()
+        if kind != "characters":
+            tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind == "bpe")
+        if kind == "bpe":
+            _learn_merges(tokenizer, texts, vocab_size)
+        return cls(tokenizer, kind)
 
     @classmethod
     def named(cls, name_or_path: str) -> TextTokenizer:
         """Return a tokenizer of Hugging Face: a folder with tokenizer.json, such a file, or a name on the hub."""
         path = Path(name_or_path).expanduser()
-        file = path / _FILE if path.is_dir() else path
-        if file.is_file():
-            return cls.load(file)
+        if path.is_file() or (path / _FILE).is_file():
+            return cls.load(path)
         from transformers import AutoTokenizer
 
         reachable = path.is_dir() or _hub_answers()
@@ -142,9 +145,8 @@ class TextTokenizer:
             tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8"))
         except Exception as error:  # the library raises Exception itself
             raise ValueError(f"{file} is no tokenizer of Hugging Face ({error})") from error
-        config = file.with_name(_KIND_FILE)
+        config, template = file.with_name(_KIND_FILE), file.with_name(_TEMPLATE_FILE)
         settings = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-        template = file.with_name(_TEMPLATE_FILE)
         if template.is_file():
             settings[_TEMPLATE] = template.read_text(encoding="utf-8")
         return cls(tokenizer, settings.get(_KIND, _PRETRAINED), _chat(settings))
@@ -165,17 +167,20 @@ class TextTokenizer:
 
     def encode_arrays(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Return the ids of each text as uint32; much smaller than lists."""
-        short = [text for text in texts if len(text) <= _BLOCK]
-        encoded = iter(self._encode(short))
+        encoded = iter(self._encode([text for text in texts if len(text) <= _BLOCK]))
         return [next(encoded) if len(text) <= _BLOCK else self._encode_long(text) for text in texts]
+
+    def _encode_long(self, text: str) -> np.ndarray:
+        blocks = list(_blocks(text))
+        groups = [blocks[first : first + _BLOCKS] for first in range(0, len(blocks), _BLOCKS)]
+        return np.concatenate([ids for group in groups for ids in self._encode(group)])
 
     def _encode(self, texts: list[str]) -> list[np.ndarray]:
         if self.kind == "characters":
             return self._encode_characters(texts)
         if self.kind == "bytes":
             return [np.frombuffer(text.encode(), np.uint8).astype(np.uint32) for text in texts]
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
+        return _ids(self._tokenizer, texts)
 
     def _encode_characters(self, texts: list[str]) -> list[np.ndarray]:
         """Return what the library would, many times as fast, and notice unknown characters."""
@@ -187,64 +192,8 @@ class TextTokenizer:
                 f"{unknown}; take them out of the text, or make a new model from data that has them, or with bytes or "
                 "bpe, which take any text"
             )
-        ends = np.cumsum([len(text) for text in texts]).tolist()
-        ids = ids.astype(np.uint32)
-        return [ids[end - len(text) : end] for text, end in zip(texts, ends, strict=True)]
-
-    def unknown(self, characters: Iterable[str]) -> list[str]:
-        """Return those that have no token, in order, where tokens are characters (for others see `unknown_words`)."""
-        return sorted(c for c in characters if self.kind == "characters" and self._id_of_code[ord(c)] < 0)
-
-    @property
-    def takes_any(self) -> bool:
-        """Return whether `unknown_words` finds none in any text; of characters, `encode` says which are unknown."""
-        return self.kind != _PRETRAINED or self._spelling.takes_any
-
-    def unknown_words(self, words: Collection[str]) -> dict[str, list[str]]:
-        """Return the words that a pretrained tokenizer makes the unknown token of, or leaves characters out of.
-
-        Returns:
-            For each of them the characters to blame; the word itself if it has none that is in no token.
-        """
-        if self.takes_any:
-            return {}
-        words, unknown = list(words), self._spelling.unknown
-        if unknown is None:
-            return {word: blamed for word in words if (blamed := self._blamed(word))}
-        encoded = zip(words, self.encode_arrays(words), strict=True)
-        return {word: self._blamed(word) or [word] for word, ids in encoded if unknown in ids}
-
-    def _blamed(self, word: str) -> list[str]:
-        """Return the characters of a word that are in no token."""
-        strange = self._spelled(word) - self._spelling.alphabet
-        return (sorted(c for c in set(word) if self._spelled(c) & strange) or sorted(strange)) if strange else []
-
-    def _spelled(self, text: str) -> set[str]:
-        """Return the characters that tokens are to be found for, but blanks."""
-        normalizer, cutter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
-        text = normalizer.normalize_str(text) if normalizer is not None else text
-        pieces = [piece for piece, _ in cutter.pre_tokenize_str(text)] if cutter is not None else [text]
-        return set().union(*pieces) - {" ", "▁", _LETTERS[ord(" ")]}
-
-    def refuse_unknown(self, texts: Iterable[str]) -> None:
-        """Raise `UnknownCharacters` if some of the texts would be lost in tokens of a pretrained tokenizer.
-
-        Texts with bytes that are no UTF-8, or with half a surrogate pair, are refused whatever the tokenizer.
-        """
-        texts = list(texts)
-        for text in texts:
-            _refuse_surrogates(text)
-        found = self.unknown_words({word for text in texts for word in words_of(text)})
-        if found:
-            unknown = unknown_characters(sorted(set().union(*found.values())))
-            raise UnknownCharacters(
-                f"{unknown}; take them out of the text, or make a new model with bytes, bpe or another byte-level "
-                "tokenizer, which take any text"
-            )
-
-    @cached_property
-    def _spelling(self) -> _Spelling:
-        return _Spelling.read(json.loads(self._tokenizer.to_str()))
+        ends = np.cumsum([len(text) for text in texts])
+        return np.split(ids.astype(np.uint32), ends[:-1]) if texts else []
 
     @cached_property
     def _id_of_code(self) -> np.ndarray:
@@ -254,41 +203,29 @@ class TextTokenizer:
             table[ord(character)] = number
         return table
 
-    def _encode_long(self, text: str) -> np.ndarray:
-        blocks = _blocks(text)
-        return np.concatenate(
-            [ids for group in iter(lambda: list(islice(blocks, _BLOCKS)), []) for ids in self._encode(group)]
-        )
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text; bytes that are no UTF-8 become U+FFFD."""
+        return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def write_chat(self, messages: Sequence[dict[str, str]]) -> str:
-        """Return a conversation up to where the assistant answers, as the chat template writes it.
-
-        Args:
-            messages: each with a ``role`` and a ``content``.
-        """
+        """Return messages (``role`` and ``content``) up to where the assistant answers, as the chat template has it."""
         if not self.chat:
             raise ValueError(
                 "the tokenizer has no chat template: leave the chat format out, "
                 "or name a Hugging Face tokenizer that has one (--tokenizer)"
             )
         from jinja2 import TemplateError
+        from transformers.utils.chat_template_utils import render_jinja_template
 
         try:
-            return self._chat_writer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+            options: dict[str, Any] = {"add_generation_prompt": True, **self.chat}
+            return render_jinja_template([list(messages)], **options)[0][0]
         except TemplateError as error:
             raise ValueError(f"the chat template of the tokenizer refuses a conversation: {error}") from error
 
-    @cached_property
-    def _chat_writer(self) -> Any:
-        from tokenizers import Tokenizer, models
-        from transformers import PreTrainedTokenizerFast
-
-        return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **self.chat)  # it encodes nothing
-
     def encode_chats(self, chats: Sequence[str]) -> list[np.ndarray]:
         """Return the ids of what `write_chat` wrote, where special tokens are special."""
-        encodings = self._with_special.encode_batch_fast(chats, add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
+        return _ids(self._with_special, chats)
 
     @cached_property
     def _with_special(self) -> Tokenizer:
@@ -296,19 +233,91 @@ class TextTokenizer:
 
         return Tokenizer.from_str(self._tokenizer.to_str())
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Return the text; bytes that are no UTF-8 become U+FFFD."""
-        return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)
+    # What they do not know --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def takes_any(self) -> bool:
+        """Return whether `unknown_words` finds none in any text; of characters, `encode` says which are unknown."""
+        if self.kind != _PRETRAINED:
+            return True
+        if self._stored["model"].get("byte_fallback"):
+            return {f"<0x{byte:02X}>" for byte in range(256)} <= set(self._tokenizer.get_vocab())
+        byte_level = '"ByteLevel"' in json.dumps([self._stored["pre_tokenizer"], self._stored["normalizer"]])
+        return byte_level and self.alphabet >= set(_LETTERS)
+
+    def unknown_words(self, words: Collection[str]) -> dict[str, list[str]]:
+        """Return the words that a pretrained tokenizer makes the unknown token of, or leaves characters out of.
+
+        Each comes with the characters to blame, or with itself if all of its characters are in some token.
+        """
+        if self.takes_any:
+            return {}
+        words, model = list(words), self._stored["model"]
+        unknown = model.get("unk_id", self._tokenizer.token_to_id(model.get("unk_token") or ""))
+        if unknown is None:  # what is not known is left out
+            return {word: blamed for word in words if (blamed := self._blamed(word))}
+        encoded = zip(words, self.encode_arrays(words), strict=True)
+        return {word: self._blamed(word) or [word] for word, ids in encoded if unknown in ids}
+
+    def _blamed(self, word: str) -> list[str]:
+        """Return the characters of a word that are in no token."""
+        strange = self._spelled(word) - self.alphabet
+        return (sorted(c for c in set(word) if self._spelled(c) & strange) or sorted(strange)) if strange else []
+
+    def _spelled(self, text: str) -> set[str]:
+        """Return the characters that tokens are to be found for, but blanks."""
+        normalizer, cutter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
+        text = normalizer.normalize_str(text) if normalizer is not None else text
+        pieces = [piece for piece, _ in cutter.pre_tokenize_str(text)] if cutter is not None else [text]
+        return set().union(*pieces) - {" ", "▁", _LETTERS[ord(" ")]}
+
+    @cached_property
+    def alphabet(self) -> set[str]:
+        """Return the characters that the tokens are made of."""
+        model, special = (
+            self._stored["model"],
+            {one["content"] for one in self._stored["added_tokens"] if one["special"]},
+        )
+        prefix, suffix = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
+        parts = {token.removeprefix(prefix).removesuffix(suffix) for token in {*self._tokenizer.get_vocab()} - special}
+        if model["type"] == "BPE":  # where larger tokens are made of the smallest
+            parts = {part for part in parts if len(part) == 1}
+        return set().union(*parts)
+
+    @cached_property
+    def _stored(self) -> dict[str, Any]:
+        """Return the content of tokenizer.json."""
+        return json.loads(self._tokenizer.to_str())
+
+    def refuse_unknown(self, texts: Iterable[str]) -> None:
+        """Raise `UnknownCharacters` if some of the texts would be lost in tokens of a pretrained tokenizer.
+
+        Texts with bytes that are no UTF-8, which Python reads from a command line as surrogates, or with half a
+        surrogate pair, are refused whatever the tokenizer.
+        """
+        texts = list(texts)
+        for text in texts:
+            if found := SURROGATE.search(text):
+                start, code = found.start(), ord(found.group())
+                what = "half a surrogate pair, which is no character; take it out"
+                if 0xDC80 <= code <= 0xDCFF:
+                    what = f"the byte 0x{code - 0xDC00:02x}, which is not UTF-8; write the text in UTF-8"
+                raise Unanswerable(f"{text[max(start - _AROUND, 0) : start + _AROUND]!r} has {what}")
+        lost = self.unknown_words({word for text in texts for word in text.split(" ")})
+        if lost:
+            raise UnknownCharacters(
+                f"{unknown_characters(sorted(set().union(*lost.values())))}; take them out of the text, or make a new "
+                "model with bytes, bpe or another byte-level tokenizer, which take any text"
+            )
 
     # What the tokens are ----------------------------------------------------------------------------------------------
 
     @cached_property
     def _token_bytes(self) -> list[bytes]:
         """Return the UTF-8 of every token; a blank in front where the tokenizer implies one."""
-        stored = json.loads(self._tokenizer.to_str())
-        added = {token["content"] for token in stored["added_tokens"]}
-        byte_level = '"ByteLevel"' in json.dumps(stored["decoder"])
-        prefix = stored["model"].get("continuing_subword_prefix") if stored["model"]["type"] == "WordPiece" else None
+        model, added = self._stored["model"], {token["content"] for token in self._stored["added_tokens"]}
+        byte_level = '"ByteLevel"' in json.dumps(self._stored["decoder"])
+        prefix = model.get("continuing_subword_prefix") if model["type"] == "WordPiece" else None
         tokens = [b""] * self.size
         for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items():
             if token in added or self.kind == "characters":
@@ -383,8 +392,6 @@ def suggest(texts: Sequence[str]) -> str:
     >>> suggest(["It was the best of times, it was the worst of times, it was the age of wisdom."])
     'bpe'
     """
-    if not texts:
-        raise ValueError("there are no texts to choose a tokenizer for")
     alphabet = set().union(*texts)
     short = sum(map(len, texts)) <= _SHORT_TEXT * len(texts)
     wordless = not any(map(str.isspace, alphabet))
@@ -392,104 +399,25 @@ def suggest(texts: Sequence[str]) -> str:
 
 
 def unknown_characters(characters: Sequence[str]) -> str:
-    """Name characters without a token, for an error.
-
-    >>> unknown_characters(["+", "é"])
-    "2 character(s) that the tokenizer does not know: '+' (U+002B), 'é' (U+00E9)"
-    """
+    """Name characters without a token, for an error."""
     what = "character(s)" if all(len(one) == 1 for one in characters) else "character(s) or word(s)"
-    shown = _shortened([_with_code_point(one) for one in characters])
-    return f"{len(characters)} {what} that the tokenizer does not know: {shown}"
+    return f"{len(characters)} {what} that the tokenizer does not know: {first_few(characters)}"
 
 
-def most_frequent(counts: Counter[str]) -> str:
-    """Name the most frequent of counted characters or words."""
-    return _shortened([f"{_with_code_point(one)} {count:,} times" for one, count in counts.most_common()])
+def first_few(characters: Sequence[str], counts: Mapping[str, int] | None = None) -> str:
+    """Return the first characters with their code points (words as they are), and perhaps how often there are such."""
+    names = [f"{one!r} (U+{ord(one):04X})" if len(one) == 1 else repr(one) for one in characters[:_NAMED]]
+    if counts is not None:
+        names = [f"{name} {counts[one]:,} times" for name, one in zip(names, characters, strict=False)]
+    return ", ".join(names) + (", ..." if len(characters) > _NAMED else "")
 
 
-def _shortened(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+def _ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
+    encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
 
-def _with_code_point(character: str) -> str:
-    """Return a character with its code point; a word as it is."""
-    return f"{character!r} (U+{ord(character):04X})" if len(character) == 1 else repr(character)
-
-
-def _refuse_surrogates(text: str) -> None:
-    r"""Raise an error if Python read bytes that are no UTF-8, such as of the command line, or half a surrogate pair.
-
-    >>> _refuse_surrogates("caf\udce9")
-    Traceback (most recent call last):
-    flexmdm.data.tokenizers.Unanswerable: 'caf\udce9' has the byte 0xe9, which is not UTF-8; write the text in UTF-8
-    """
-    found = SURROGATE.search(text)
-    if found is None:
-        return
-    start, code = found.start(), ord(found.group())
-    what = "half a surrogate pair, which is no character; take it out"
-    if 0xDC80 <= code <= 0xDCFF:
-        what = f"the byte 0x{code - 0xDC00:02x}, which is not UTF-8; write the text in UTF-8"
-    raise Unanswerable(f"{text[max(start - _AROUND, 0) : start + _AROUND]!r} has {what}")
-
-
-def words_of(text: str) -> list[str]:
-    """Return what stands between blanks; other white space may be unknown to a tokenizer."""
-    return text.split(" ")
-
-
-class _Spelling(NamedTuple):
-    """The characters that the tokens of a Hugging Face tokenizer are made of."""
-
-    takes_any: bool  # whether there is no text that it does not know
-    unknown: int | None  # the id of the unknown token; without one, what is not known is left out
-    alphabet: frozenset[str]  # the characters that there are tokens for
-
-    @classmethod
-    def read(cls, stored: dict[str, Any]) -> _Spelling:
-        """Read it from the content of tokenizer.json."""
-        model, added = stored["model"], stored["added_tokens"]
-        vocab = [token for token, _ in model["vocab"]] if model["type"] == "Unigram" else model["vocab"]
-        unknown = model.get("unk_id") if model["type"] == "Unigram" else model["vocab"].get(model.get("unk_token"))
-        special = {token["content"] for token in added if token["special"]}
-        plain = {*vocab, *(token["content"] for token in added)} - special
-        prefix, suffix = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
-        parts = [token.removeprefix(prefix).removesuffix(suffix) for token in plain]
-        if model["type"] == "BPE":  # where larger tokens are made of the smallest
-            parts = [part for part in parts if len(part) == 1]
-        alphabet = frozenset().union(*parts)
-        byte_level = '"ByteLevel"' in json.dumps([stored["pre_tokenizer"], stored["normalizer"]])
-        every_byte = byte_level and alphabet >= set(_LETTERS)
-        falls_back = model.get("byte_fallback") and {f"<0x{byte:02X}>" for byte in range(256)} <= set(vocab)
-        return cls(bool(every_byte or falls_back), unknown, alphabet)
-
-
-# Making them ----------------------------------------------------------------------------------------------------------
-
-
-def _byte_level(vocab: dict[str, int], words: bool) -> Tokenizer:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=words)
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
-
-
-def _characters(texts: Iterable[str]) -> Tokenizer:
-    from tokenizers import Tokenizer, decoders, models
-
-    seen: set[str] = set()
-    for text in texts:
-        seen.update(text)
-    if not seen:
-        raise ValueError("there is no text to take the characters from")
-    tokenizer = Tokenizer(models.BPE(vocab={c: number for number, c in enumerate(sorted(seen))}, merges=[]))
-    tokenizer.decoder = decoders.Fuse()
-    return tokenizer
-
-
-def _bpe(texts: Iterable[str], vocab_size: int | None) -> Tokenizer:
+def _learn_merges(tokenizer: Tokenizer, texts: Iterable[str], vocab_size: int | None) -> None:
     from tokenizers import trainers
 
     if vocab_size is not None and vocab_size < len(_LETTERS):
@@ -498,7 +426,6 @@ def _bpe(texts: Iterable[str], vocab_size: int | None) -> Tokenizer:
     if size is None:
         texts = list(texts)
         size = min(_LARGEST_BPE, len(_LETTERS) + sum(map(len, texts)) // _CHARACTERS_PER_MERGE)
-    tokenizer = _byte_level({}, words=True)
     trainer = trainers.BpeTrainer(
         vocab_size=size, min_frequency=2, initial_alphabet=_LETTERS, special_tokens=[], show_progress=False
     )
@@ -509,10 +436,6 @@ def _bpe(texts: Iterable[str], vocab_size: int | None) -> Tokenizer:
             f"the data supports a bpe vocabulary of {learned} tokens, not {vocab_size}: "
             f"ask for {learned} or fewer, or give more data"
         )
-    return tokenizer
-
-
-# Small things ---------------------------------------------------------------------------------------------------------
 
 
 def _hub_answers() -> bool:

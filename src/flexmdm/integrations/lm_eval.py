@@ -25,6 +25,7 @@ import math
 import shlex
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,12 +65,7 @@ class FlexMDMRun(_LM):
 
     A run on prompts and answers gets each context as a question, in its own format; one on code or text fills the `GAP`
     of the context, or else goes on behind it. What it writes is cut at the first of the strings that the task ends at.
-
-    Args:
-        run: the folder of the run.
-        device: of the model.
-        max_batch_size: lm-eval always gives one; it is not used.
-        options: of the `Responder`.
+    The options are those of the `Responder`; lm-eval always gives ``max_batch_size``, which is not used.
     """
 
     def __init__(self, run: str, device: str | None = None, max_batch_size: int | None = None, **options: Any) -> None:
@@ -86,10 +82,7 @@ class FlexMDMRun(_LM):
         return [_cut(text, one.args[1].get("until")) for text, one in zip(texts, requests, strict=True)]
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Return for each (context, continuation) the bound of `Responder.log_likelihood`.
-
-        Nothing is greedy here, as the order of the tokens is free: the second is always false.
-        """
+        """Return for each (context, continuation) the bound, and false: as the order is free, nothing is greedy."""
         return [(self.responder.log_likelihood(*one.args), False) for one in requests]
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
@@ -101,8 +94,6 @@ class Responder:
     """A run that answers what lm-eval asks of a model.
 
     Args:
-        task, model: what was trained.
-        steps: of the sampler.
         seed: of generation; the context with number i gets the random numbers of item i of ``flexmdm eval``.
         batch_size: contexts at a time.
         num_times: times per sequence for a likelihood.
@@ -134,7 +125,7 @@ class Responder:
 
     def texts(self, contexts: Sequence[str]) -> list[str]:
         """Return a text for each context; empty where the model cannot take it."""
-        items = contexts if self.answers else [_pair(context) for context in contexts]
+        items = contexts if self.answers else [context.partition(GAP)[::2] for context in contexts]
         batches = asked(self.entrant, items, batch_size=self.batch_size, **self.options)
         return [one.text for answers, _ in batches for one in answers]
 
@@ -154,44 +145,27 @@ class Responder:
         return -float(found.nats)
 
 
-def _pair(context: str) -> tuple[str, str]:
-    """Return the text before and behind the gap.
-
-    >>> _pair("def one():<|gap|>1"), _pair("Once upon")
-    (('def one():', '1'), ('Once upon', ''))
-    """
-    before, _, behind = context.partition(GAP)
-    return before, behind
-
-
-def _cut(text: str, until: Any) -> str:
+def _cut(text: str, until: str | Sequence[str] | None) -> str:
     """Return the text up to the first of the strings ``until``.
 
     >>> _cut("18\\n\\nQuestion: next", ["Question:", "\\n\\n"])
     '18'
     """
-    ends = [until] if isinstance(until, str) else list(until or [])
-    found = [text.find(end) for end in ends if end and end in text]
-    return text[: min(found)] if found else text
+    ends = [until] if isinstance(until, str) else until or ()
+    return min((text.partition(end)[0] for end in ends if end), key=len, default=text)
 
 
 # Tasks ----------------------------------------------------------------------------------------------------------------
 
 
 def gsm8k(data: str | Path, split: str = "test", num: int | None = None) -> dict[str, Any]:
-    """Return GSM8K from the official files (or any in their form) as a task of lm-eval, scored by its flexible rule.
-
-    Args:
-        data, split: of `flexmdm.tasks.math.read_problems`.
-        num: the first so many problems.
-    """
+    """Return the first GSM8K problems of the official files as a task of lm-eval, scored by its flexible rule."""
     from flexmdm.tasks.math.answers import is_correct
     from flexmdm.tasks.math.problems import read_problems
 
-    problems = read_problems(Path(data), split)[:num]
     return _task(
         "flexmdm_gsm8k",
-        [{"question": problem.question, "answer": problem.answer} for problem in problems],
+        [vars(problem) for problem in read_problems(Path(data), split)[:num]],
         lambda doc: doc["question"],
         lambda doc: doc["answer"],
         "accuracy",
@@ -200,12 +174,7 @@ def gsm8k(data: str | Path, split: str = "test", num: int | None = None) -> dict
 
 
 def humaneval_infill(data: str | Path, split: str = "single-line", num: int | None = None) -> dict[str, Any]:
-    """Return HumanEval-infilling from the official files as a task of lm-eval, scored by the tests in our sandbox.
-
-    Args:
-        data, split: of `flexmdm.tasks.code.read_problems`.
-        num: the first so many problems.
-    """
+    """Return the first HumanEval-infilling problems of the official files as a task, scored by their tests."""
     from flexmdm.tasks.code.problems import Problem, Sample, read_problems
     from flexmdm.tasks.code.scoring import score
 
@@ -213,10 +182,9 @@ def humaneval_infill(data: str | Path, split: str = "single-line", num: int | No
         problem = Problem(**doc)
         return score({problem.task_id: problem}, [Sample(problem.task_id, text)], workers=1).items[0].passed
 
-    problems = list(read_problems(Path(data), split).values())[:num]
     return _task(
         f"flexmdm_humaneval_infill_{split.replace('-', '_')}",
-        [dict(vars(problem)) for problem in problems],
+        [vars(problem) for problem in islice(read_problems(Path(data), split).values(), num)],
         lambda doc: doc["prompt"] + GAP + doc["suffix"],
         lambda doc: doc["canonical_solution"],
         "pass@1",
@@ -253,21 +221,6 @@ _TASKS = {"gsm8k": gsm8k, "humaneval-infill": humaneval_infill}
 
 def main() -> None:
     """Run one of our tasks if the first argument names it; else ``lm_eval``."""
-    parser, first = _parser(), sys.argv[1:2]
-    if first in (["-h"], ["--help"]):
-        parser.print_help()
-        print("\nand of lm_eval:\n", flush=True)
-    if lm_eval_model is None:
-        parser.exit(1, f"{_MISSING}\n")
-    if first and first[0] in _TASKS:
-        _evaluate(parser)
-    else:
-        from lm_eval.__main__ import cli_evaluate
-
-        cli_evaluate()
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m flexmdm.evaluation.harness",
         description="A run on one of our tasks in lm-evaluation-harness, without a network. "
@@ -281,7 +234,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=64, help="of the sampler; by default 64")
     parser.add_argument("--device", help="cpu, cuda or mps; by default what there is")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
-    return parser
+    first = sys.argv[1:2]
+    if first in (["-h"], ["--help"]):
+        parser.print_help()
+        print("\nand of lm_eval:\n", flush=True)
+    if lm_eval_model is None:
+        parser.exit(1, f"{_MISSING}\n")
+    if first and first[0] in _TASKS:
+        _evaluate(parser)
+    else:
+        from lm_eval.__main__ import cli_evaluate
+
+        cli_evaluate()
 
 
 def _evaluate(parser: argparse.ArgumentParser) -> None:

@@ -57,8 +57,6 @@ class PairPreparation(Preparation):
 
 
 class _PairEncoder(Encoder):
-    prompts = True
-
     def __init__(
         self, preparation: Preparation, prompt_format: PromptFormat, tokenizer: TextTokenizer, folder: Path
     ) -> None:
