@@ -5,6 +5,7 @@ A field is an option of ``flexmdm train``, a key of ``[task]`` in a configuratio
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -20,6 +21,13 @@ def weights(text: str) -> dict[str, float]:
         return {name.strip(): float(weight) for name, weight in pairs}
     except ValueError:
         raise ValueError(f"--mixture is a list such as unconditional=1,prefix=0.5; got {text!r}") from None
+
+
+def full_mixture(given: dict[str, float], known: Collection[str]) -> dict[str, float]:
+    """Return all weights of a mixture in the order of their ``known`` names; those that are not given are 0."""
+    if not set(given) <= set(known):
+        raise ValueError(f"a mixture has the weights {', '.join(known)}; got {', '.join(given)}")
+    return {name: float(given.get(name, 0.0)) for name in known}
 
 
 class Stored:

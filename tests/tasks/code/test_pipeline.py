@@ -24,11 +24,10 @@ def test_prefix_suffix_and_separators_survive_and_no_special_token_is_found(make
     for one in generated(task, pipeline.model, prompts, 8, steps=4, **options):
         prefix, suffix = sides[one.prompt]
         middle = task.middle(one.sequence, prefix, suffix)
+        ahead, behind = task.around(prefix, suffix)
         if model == "flexmdm":
-            left, right = task.specials.in_place(prefix, suffix)
-            assert one.sequence == left + middle + right
+            assert one.sequence == ahead + middle + behind
         else:
-            ahead = task.specials.ahead(prefix, suffix)
             assert one.sequence[: len(ahead) + len(middle)] == ahead + middle
             assert len(one.sequence) == task.width
             assert set(one.sequence[len(ahead) :]).isdisjoint(task.never_found)

@@ -5,36 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from flexmdm.canvas import Prompt
-from flexmdm.data import TextTokenizer
 from flexmdm.tasks.code.preparation import encode_lines
+from flexmdm.tasks.code.task import CodeTask
 from flexmdm.tasks.pipeline import Answer, Callback, Generated, Pipeline, of_each, texts_of
-from flexmdm.tasks.task import Task
 from flexmdm.tasks.text.pipeline import GAP_MARKER, pieces_of
 
 _SHOWN = 80  # characters to either side of the gap in a preview
 
 
-class Programs(Task, Protocol):
-    """A task with what stands before and behind a gap, and the middle to find."""
-
-    @property
-    def text(self) -> TextTokenizer: ...
-
-    @property
-    def validation(self) -> Any: ...
-
-    def encode(self, prefix: str, suffix: str) -> tuple[list[int], list[int]]: ...
-
-    def prompt(self, prefix: Sequence[int], suffix: Sequence[int]) -> Prompt: ...
-
-    def middle(self, sequence: Sequence[int], prefix: Sequence[int], suffix: Sequence[int]) -> list[int]: ...
-
-
 @dataclass(frozen=True)
-class CodePipeline(Pipeline[Programs]):
+class CodePipeline(Pipeline[CodeTask]):
     """A model that fills gaps in programs, with its tokenizer.
 
     Load one by `from_pretrained`, then ``pipeline.fill([("def double(x):\\n", "    return y\\n")])``. It takes options

@@ -8,7 +8,7 @@ from typing import Literal
 from flexmdm.settings import setting
 from flexmdm.tasks.settings import FileSettings, weights
 
-_WEIGHTS = {"line": 0.5, "lines": 0.25, "span": 0.25}
+WEIGHTS = {"line": 0.5, "lines": 0.25, "span": 0.25}
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class CodeSettings(FileSettings):
         "split", help="Treatment of longer sequences: split or drop. [default: split]"
     )
     mixture: dict[str, float] = setting(
-        default_factory=lambda: dict(_WEIGHTS),
+        default_factory=lambda: dict(WEIGHTS),
         help="Weights of what is cut out, such as line=2,lines=1,span=1. [default: all]",
         parse=weights,
     )

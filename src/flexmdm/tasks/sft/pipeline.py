@@ -4,39 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 
 from flexmdm.canvas import Prompt
-from flexmdm.data import TextTokenizer
 from flexmdm.data.pairs import Messages
 from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.tasks.pipeline import Answer, Generated, Pipeline, generated, texts_of
-from flexmdm.tasks.task import Task
+from flexmdm.tasks.sft.task import SFTTask
 
 Question = str | Sequence[dict[str, str]]  # a conversation has messages, each with a role and a content
 _EMPTY = "(empty)"
 
 
-class Questions(Task, Protocol):
-    """A task with prompts and answers behind them."""
-
-    @property
-    def text(self) -> TextTokenizer: ...
-
-    @property
-    def validation(self) -> Any: ...
-
-    def encode(self, messages: Messages) -> list[int]: ...
-
-    def prompt(self, tokens: Sequence[int]) -> Prompt: ...
-
-    def answer(self, sequence: Sequence[int], prompt_length: int) -> list[int]: ...
-
-
 @dataclass(frozen=True)
-class SFTPipeline(Pipeline[Questions]):
+class SFTPipeline(Pipeline[SFTTask]):
     """A fine-tuned model with its tokenizer and its prompt format.
 
     Load one by `from_pretrained`, then ``pipeline.answer("What is 12 + 30?")``. It takes options of `flexmdm.generate`;

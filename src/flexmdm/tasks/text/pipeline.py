@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from flexmdm.canvas import Prompt
 from flexmdm.data import TextTokenizer
@@ -15,30 +15,13 @@ from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.evaluation.distances import Estimate
 from flexmdm.tasks.likelihoods import bits_of
 from flexmdm.tasks.pipeline import Answer, Callback, Generated, Pipeline, of_each, texts_of
-from flexmdm.tasks.task import Task
+from flexmdm.tasks.text.task import TextTask
 
 GAP_MARKER = "___"
 
 
-class Texts(Task, Protocol):
-    """A task whose prompts are pieces of text with gaps between them."""
-
-    @property
-    def text(self) -> TextTokenizer: ...
-
-    @property
-    def validation(self) -> Any: ...
-
-    @property
-    def compared_on(self) -> str: ...
-
-    def prompt(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt: ...
-
-    def clean(self, sequence: Sequence[int]) -> list[int]: ...
-
-
 @dataclass(frozen=True)
-class TextPipeline(Pipeline[Texts]):
+class TextPipeline(Pipeline[TextTask]):
     """A model with its tokenizer.
 
     Load one by `from_pretrained`, then ``pipeline.sample(3)``, ``pipeline.complete("Once upon")`` and

@@ -8,7 +8,7 @@ from typing import Literal
 from flexmdm.settings import setting
 from flexmdm.tasks.settings import FileSettings, weights
 
-_WEIGHTS = {"unconditional": 0.5, "prefix": 0.15, "spans": 0.3, "known_length": 0.05}
+WEIGHTS = {"unconditional": 0.5, "prefix": 0.15, "spans": 0.3, "known_length": 0.05}
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TextSettings(FileSettings):
         "split", help="Treatment of longer sequences: split or drop. [default: split]"
     )
     mixture: dict[str, float] = setting(
-        default_factory=lambda: dict(_WEIGHTS),
+        default_factory=lambda: dict(WEIGHTS),
         help="Weights of templates, such as unconditional=1 or prefix=1,spans=2. [default: all]",
         parse=weights,
     )
