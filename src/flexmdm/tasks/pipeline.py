@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.progress import ProgressColumn
 from torch import Tensor
 
 from flexmdm.canvas import Canvas, Prompt
@@ -20,6 +20,7 @@ from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.denoiser import Denoiser, Prediction
 from flexmdm.generation import Event, Progress, generate
 from flexmdm.generation.defaults import DEFAULTS
+from flexmdm.progress import ProgressBar
 from flexmdm.tasks.task import Task
 
 if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
@@ -37,12 +38,10 @@ class Answer:
     Attributes:
         text: what it wrote: a whole text with its gaps filled (text), an answer (sft), the middle of a program (code).
         gaps: what it found for each gap.
-        tokens: of the text.
-        evaluations: of the network.
-        hit_max_length: whether it grew to the longest sequence, where insertions end.
-        prompt, events: what it started from, and what happened, if a trace was asked for.
-        pieces: the given text before, between and behind the gaps, where the answer is the whole text.
+        evaluations, hit_max_length, events: of `flexmdm.Generation`; no events without a trace.
+        prompt: what it started from.
         context, around: tokens of the given text that the model saw, and that there are; fewer if they left no room.
+        pieces: the given text before, between and behind the gaps, where the answer is the whole text.
     """
 
     text: str
@@ -64,14 +63,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Generated:
-    """One sequence.
+    """One sequence of a `flexmdm.Generation`; no events without a trace."""
 
-    Attributes:
-        prompt: the number of the prompt that it began as.
-        sequence, given, evaluations, hit_max_length, events: of `flexmdm.Generation`; no events without a trace.
-    """
-
-    prompt: int
+    prompt: int  # the number of the prompt that it began as
     sequence: list[int]
     given: list[bool]
     evaluations: int
@@ -87,7 +81,6 @@ class Pipeline(Generic[AnyTask]):
     """A task with a trained model; what requests, prompts and answers are, the pipeline of each task says.
 
     Attributes:
-        task, model: what was trained.
         task_name: the task whose runs it takes.
         uses: for errors, the commands that such a run is for.
         whole_files: whether a file is one text, and not one text per line.
@@ -156,8 +149,7 @@ class Pipeline(Generic[AnyTask]):
         """Write ``num`` answers to each request.
 
         Args:
-            requests: what to answer.
-            num: answers per request.
+            requests, num: what to answer, and how often.
             trace: keep the events.
             seed: of generation.
             names: what an error calls each request, such as its line; by default text 1, text 2 and so on.
@@ -250,11 +242,8 @@ def generated(
 
     Args:
         task, model: what was trained.
-        prompts: what to start from.
-        num: sequences per prompt.
-        trace: keep the events.
-        seed: of generation.
-        first_sequence: of `flexmdm.generate`, for who draws a run in several parts.
+        prompts, num: what to start from, and how often.
+        trace, seed, first_sequence: of `flexmdm.generate`.
         batch_size: sequences at a time; by default 64.
         callback: called with (sequences already complete, `flexmdm.generation.Progress`) after every step.
         purpose: the row of `flexmdm.generation.defaults.DEFAULTS` that holds where options are not given.
@@ -267,10 +256,8 @@ def generated(
     size = BATCH if batch_size is None else batch_size
     if size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    denoiser: Denoiser = model.denoiser()
-    never = getattr(task, "never_found", ())
-    if never:
-        denoiser = Without(denoiser, never)
+    never = getattr(task, "never_found", ())  # tokens of the vocabulary that are always given
+    denoiser = Without(model.denoiser(), never) if never else model.denoiser()
     for start in range(0, len(jobs), size):
         part = jobs[start : start + size]
         out = generate(
@@ -282,10 +269,9 @@ def generated(
             callback=None if callback is None else lambda progress, done=start: callback(done, progress),
             **options,
         )
-        for row, number in enumerate(part):
-            events = tuple(out.trace[row]) if out.trace is not None else ()
-            measured = out.evaluations[row], out.hit_max_length[row]
-            yield Generated(number, out.sequences[row], out.given[row], *measured, events)
+        events = map(tuple, out.trace or [[] for _ in part])
+        columns = out.sequences, out.given, out.evaluations, out.hit_max_length, events
+        yield from (Generated(*row) for row in zip(part, *columns, strict=True))
 
 
 class Without:
@@ -336,17 +322,9 @@ def bar_on_stderr(*columns: ProgressColumn) -> Bar:
 @contextmanager
 def progress_bar(total: int, what: str = "writing") -> Generator[Callback]:
     """Show a bar on standard error; yields the callback that moves it."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with bar_on_stderr(*columns) as progress:
-        bar = progress.add_task(what, total=total)
+    with ProgressBar(what, total) as bar:
 
         def show(done: int, step: Progress) -> None:
-            under_way = float(step.alpha.sum()) if len(step.alpha) else 0.0
-            progress.update(bar, completed=min(done + step.finished + 0.9 * under_way, total))
+            bar.update(min(done + step.finished + 0.9 * float(step.alpha.sum()), total))
 
         yield show

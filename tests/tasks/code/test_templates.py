@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flexmdm.canvas import Role
-from flexmdm.tasks.code.templates import Specials, examples
-from flexmdm.tasks.layouts import Padded
+from flexmdm.tasks.code.templates import Specials
+from flexmdm.tasks.layouts import Padded, gap_examples
 
 tokens = st.lists(st.integers(0, 9), max_size=6)
 triples = st.lists(st.tuples(tokens, tokens, tokens), min_size=1, max_size=8)
@@ -22,7 +22,7 @@ def written(parts, inserts):
 @settings(max_examples=100, deadline=None)
 def test_flexmdm_has_the_middle_between_separators_and_only_that_gap_open(parts):
     functions = written(parts, inserts=True)
-    x1, template = examples(functions)
+    x1, template = gap_examples(functions)
     rows = zip(parts, functions, x1.tolist(), template.roles.tolist(), template.open_gaps.tolist(), strict=True)
     for (prefix, middle, suffix), (left, _, right), sequence, roles, gaps in rows:
         assert sequence == [*prefix, SPECIALS.sep, *middle, SPECIALS.sep, *suffix]
@@ -33,7 +33,7 @@ def test_flexmdm_has_the_middle_between_separators_and_only_that_gap_open(parts)
 @given(triples)
 @settings(max_examples=100, deadline=None)
 def test_mdm_has_the_middle_behind_prefix_and_suffix_and_then_pad(parts):
-    x1, template = Padded(25, SPECIALS.pad).example(*examples(written(parts, inserts=False)))
+    x1, template = Padded(25, SPECIALS.pad).example(*gap_examples(written(parts, inserts=False)))
     for (prefix, middle, suffix), sequence, role in zip(parts, x1.tolist(), template.roles.tolist(), strict=True):
         ahead = [SPECIALS.pre, *prefix, SPECIALS.suf, *suffix, SPECIALS.sep]
         masks = 25 - len(ahead)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,7 +18,8 @@ from flexmdm.sequences import Ragged
 from flexmdm.tasks.code.cutting import Cutter, Cutting, Parts
 from flexmdm.tasks.code.preparation import CodePreparation, encode_lines
 from flexmdm.tasks.code.settings import WEIGHTS, CodeSettings
-from flexmdm.tasks.code.templates import NUM_SPECIALS, Specials, examples
+from flexmdm.tasks.code.templates import NUM_SPECIALS, Specials
+from flexmdm.tasks.layouts import gap_examples
 from flexmdm.tasks.prepared import PreparedTask, StoredExamples
 from flexmdm.tasks.settings import full_mixture
 
@@ -43,7 +44,7 @@ class CodeExamples(StoredExamples):
         for prefix, middle, suffix in self.cut(index, numbers):
             left, right = self.task.around(prefix, suffix)
             written.append((left, middle, right))
-        return self.task.layout.example(*examples(written))
+        return self.task.layout.example(*gap_examples(written))
 
     def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
         """Return the functions ``index`` ``[B]``, cut in the same way each time, and the sizes of their middles."""
@@ -80,12 +81,12 @@ class CodeTask(CodeSettings, PreparedTask):
 
     @property
     def _cutting(self) -> Cutting:
-        return Cutting(**self.mixture)
+        return Cutting(line=self.mixture["line"], lines=self.mixture["lines"], span=self.mixture["span"])
 
     @property
     def _preparation(self) -> CodePreparation:
         tokenizer = "bpe" if self.tokenizer == "auto" else self.tokenizer
-        ours = {"tokenizer": tokenizer, "max_length": self.max_length - NUM_SPECIALS, "long": self.long}
+        ours: dict[str, Any] = {"tokenizer": tokenizer, "max_length": self.max_length - NUM_SPECIALS, "long": self.long}
         return CodePreparation(**self._common(CodeSource, self.field, self.skip_bad) | ours)
 
     @property

@@ -10,12 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
-
-from flexmdm.canvas import Template
-from flexmdm.sequences import Ragged
-from flexmdm.tasks.code.cutting import Parts
-
 NUM_SPECIALS = 3  # that a function gets at most
 
 
@@ -38,18 +32,3 @@ class Specials(NamedTuple):
         if inserts:
             return [*prefix, self.sep], [self.sep, *suffix]
         return [self.pre, *prefix, self.suf, *suffix, self.sep], []
-
-
-def examples(parts: Sequence[Parts]) -> tuple[Ragged, Template]:
-    """Return sequences of three parts in which all is fixed but the middle, and only its gap is open.
-
-    >>> x1, template = examples([([1, 2, 100], [7], [100, 3])])
-    >>> x1.tolist(), template.roles.tolist(), template.open_gaps.tolist()
-    ([[1, 2, 100, 7, 100, 3]], [[2, 2, 2, 0, 2, 2]], [[False, False, False, True, False, False]])
-    """
-    x1 = Ragged.from_lists([[*left, *middle, *right] for left, middle, right in parts])
-    sizes = [(len(left), len(middle), len(right)) for left, middle, right in parts]
-    fixed = [[True] * left + [False] * middle + [True] * right for left, middle, right in sizes]
-    gaps = [[False] * left + [True] + [False] * right for left, _, right in sizes]
-    fixed, gaps = (Ragged.from_lists(rows, dtype=torch.bool) for rows in (fixed, gaps))
-    return x1, Template.fixed(x1, fixed.values, gaps)

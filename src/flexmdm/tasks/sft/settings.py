@@ -14,7 +14,7 @@ class SFTSettings(FileSettings):
 
     Attributes:
         prompt_field, answer_field, remove: of the `flexmdm.data.PairSource`.
-        format: how a prompt is written, see `flexmdm.tasks.sft.formats.PromptFormat`.
+        format: how a prompt is written, see `flexmdm.tasks.sft.preparation.PromptFormat`.
         pad_id: the token that is PAD for MDM; by default a new one behind those of the tokenizer. LLaDA's is its end
             of text.
     """

@@ -14,11 +14,10 @@ from flexmdm.data import PairSource
 from flexmdm.data.pairs import Messages
 from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.sequences import Ragged
+from flexmdm.tasks.layouts import gap_examples
 from flexmdm.tasks.prepared import PreparedTask, StoredExamples
-from flexmdm.tasks.sft.formats import PromptFormat
-from flexmdm.tasks.sft.preparation import PairPreparation
+from flexmdm.tasks.sft.preparation import PairPreparation, PromptFormat
 from flexmdm.tasks.sft.settings import SFTSettings
-from flexmdm.tasks.templates import prefix_templates
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +28,9 @@ class PairExamples(StoredExamples):
 
     def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
         """Return the pairs ``index`` ``[B]`` as examples, whatever their ``numbers`` ``[B]``."""
-        x1 = self.store.take(index)
-        return self.task.layout.example(x1, prefix_templates(x1, self.store.prompts[index]))
+        pairs = zip(self.store.take(index).tolist(), self.store.prompts[index].tolist(), strict=True)
+        parts = [(tokens[:prompt], tokens[prompt:], []) for tokens, prompt in pairs]
+        return self.task.layout.example(*gap_examples(parts))
 
     def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
         """Return the pairs ``index`` ``[B]``, and the tokens and characters of their answers."""
@@ -82,7 +82,7 @@ class SFTTask(SFTSettings, PreparedTask):
                 f"the prompt leaves no room for an answer: it has {len(tokens)} tokens, "
                 f"and this model was trained on at most {most}; ask more briefly, or train with a larger --max-length"
             )
-        return self.layout.behind(tokens)
+        return self.layout.between([tokens, []])
 
     def answer(self, sequence: Sequence[int], prompt_length: int) -> list[int]:
         """Return the tokens of the answer: behind the prompt, and for MDM up to the first PAD."""
