@@ -72,6 +72,11 @@ class Generated:
     hit_max_length: bool
     events: tuple[Event, ...]
 
+    def answer(self, text: str, gaps: Sequence[str], tokens: Sequence[int], prompt: Prompt, **more: Any) -> Answer:
+        """Return the answer that this sequence is read as."""
+        measured = self.evaluations, self.hit_max_length
+        return Answer(text, tuple(gaps), tuple(tokens), *measured, prompt, self.events, **more)
+
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 

@@ -60,20 +60,16 @@ class Stored:
 
 @dataclass(frozen=True)
 class FileSettings(Stored):
-    """The settings that all tasks on a user's own files have.
+    """The settings that all tasks on a user's own files have; see also `flexmdm.data.Preparation`.
 
     Attributes:
-        data: files, folders or data sets.
-        model: the kind of model that the examples are for.
-        skip_bad, tokenizer, vocabulary, max_length, held_out: of the `flexmdm.data.Preparation`.
-        held_out_data: files to hold out instead of a share of the data.
         data_seed: seed of the split and of what is random in the examples.
         contents: a digest of the data that the run began with, every held-out sequence too (filled in by `settled`).
         longest: tokens of the longest sequence, to which MDM pads (filled in by `settled`).
         folder: the folder with the tokenizer, for a task that has been trained already.
     """
 
-    data: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()  # files, folders or data sets
     model: str = FLEXMDM
     _: KW_ONLY
     skip_bad: bool = setting(False, help="Count lines that cannot be read and go on, rather than stop at the first.")
@@ -83,7 +79,7 @@ class FileSettings(Stored):
     vocabulary: int | None = setting(None, help="Number of tokens of a BPE.", flag="--vocab-size", min=2)
     max_length: int = setting(256, help="Most tokens of a sequence. [default: 256]", min=1)
     held_out: float = 0.05
-    held_out_data: tuple[str, ...] = ()
+    held_out_data: tuple[str, ...] = ()  # held out instead of a share of the data
     data_seed: int = 0
     contents: str | None = None
     longest: int | None = None

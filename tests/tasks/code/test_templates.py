@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flexmdm.canvas import Role
-from flexmdm.tasks.code.templates import Specials
+from flexmdm.tasks.code.task import Specials
 from flexmdm.tasks.layouts import Padded, gap_examples
 
 tokens = st.lists(st.integers(0, 9), max_size=6)

@@ -19,8 +19,6 @@ SPLITS = {
 SIZES = {"single-line": 1033, "multi-line": 5815, "random-span": 1640, "random-span-light": 164}
 """How many problems they have."""
 
-_ENDINGS = (".jsonl.gz", ".jsonl")
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -112,9 +110,9 @@ def file_of(path: Path, split: str = "single-line") -> Path:
         raise ValueError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
     if not path.is_dir():
         return path
-    for ending in _ENDINGS:
+    for ending in (".jsonl.gz", ".jsonl"):
         if (path / (SPLITS[split] + ending)).is_file():
             return path / (SPLITS[split] + ending)
     raise FileNotFoundError(
-        f"{path} has no {SPLITS[split]}{_ENDINGS[0]}; it is in github.com/openai/human-eval-infilling, folder data"
+        f"{path} has no {SPLITS[split]}.jsonl.gz; it is in github.com/openai/human-eval-infilling, folder data"
     )

@@ -24,21 +24,13 @@ _KS = (1, 10, 100)
 
 @dataclass(frozen=True)
 class Item:
-    """A filling and what became of it; a line of the results file.
-
-    Attributes:
-        task_id: of its problem.
-        completion_id: which of the problem's samples it is, from 0.
-        completion: the filling.
-        result: ``passed``, ``timed out``, or ``failed:`` and why.
-        program: tells the program that was run, its tests too, from others.
-    """
+    """A filling and what became of it; a line of the results file."""
 
     task_id: str
-    completion_id: int
+    completion_id: int  # which of the problem's samples it is
     completion: str
-    result: str
-    program: str
+    result: str  # "passed", "timed out", or "failed:" and why
+    program: str  # digest of the program that was run, its tests too
 
     @property
     def passed(self) -> bool:
@@ -53,7 +45,6 @@ class CodeScore:
     """How many fillings are right.
 
     Attributes:
-        items: in the order of the samples.
         pass_at: for each k for which every task has k samples, the estimate with its 95% interval, in which tasks that
             are cut from one function count as a group.
     """
@@ -101,7 +92,7 @@ def score(
     (['passed', 'passed', 'failed: AssertionError'], 0.67)
     """
     programs: list[Program] = []
-    items: list[Item] = []  # without a result as long as they wait
+    items: list[Item] = []  # without a result while they wait
     seen: Counter[str] = Counter()
     for sample in samples:
         if sample.task_id not in problems:
@@ -165,20 +156,19 @@ def _cores() -> int:
 
 
 def _estimates(items: Sequence[Item]) -> dict[int, Interval]:
+    """Return pass@k over tasks."""
     by_task: dict[str, list[bool]] = defaultdict(list)
     for item in items:
         by_task[item.task_id].append(item.passed)
     counts = [(len(passed), sum(passed)) for passed in by_task.values()]
-    functions = list(map(function_of, by_task))
-    return {k: _estimate(counts, functions, k) for k in _KS if k <= min(num for num, _ in counts)}
-
-
-def _estimate(counts: Sequence[tuple[int, int]], functions: Sequence[str], k: int) -> Interval:
-    """Return pass@k over tasks, given the numbers of samples and of right ones of each."""
-    if len(counts) == 1:  # one task does not show how tasks differ; for k = 1 its samples give an interval
-        num, right = counts[0]
-        return Interval(pass_at_k(num, right, k), *(wilson(right, num) if k == 1 else (0.0, 1.0)))
-    return share(np.array([pass_at_k(num, right, k) for num, right in counts]), functions)
+    found = {}
+    for k in (k for k in _KS if k <= min(num for num, _ in counts)):
+        values = [pass_at_k(num, right, k) for num, right in counts]
+        if len(counts) > 1:
+            found[k] = share(np.array(values), list(map(function_of, by_task)))
+        else:  # one task does not show how tasks differ; for k = 1 its samples give an interval
+            found[k] = Interval(values[0], *(wilson(*counts[0][::-1]) if k == 1 else (0.0, 1.0)))
+    return found
 
 
 def _take_over(results: Path, items: list[Item]) -> None:

@@ -13,13 +13,10 @@ WEIGHTS = {"line": 0.5, "lines": 0.25, "span": 0.25}
 
 @dataclass(frozen=True)
 class CodeSettings(FileSettings):
-    """The settings of Python functions with a gap.
+    """The settings of Python functions with a gap; for the mixture see `flexmdm.tasks.code.cutting.Cutting`.
 
     Attributes:
         data: .py files, files with code in a field, folders, data sets, or ``stdlib``, see `flexmdm.data.CodeSource`.
-        field: of the `flexmdm.data.CodeSource`.
-        long: of the `flexmdm.tasks.code.preparation.CodePreparation`.
-        mixture: how often ``line``, ``lines`` and ``span`` are cut out, see `flexmdm.tasks.code.cutting.Cutting`.
         max_length: tokens of a function at most, with up to 3 special ones.
     """
 

@@ -1,29 +1,53 @@
-"""Python functions with a gap as a task: what stands before and behind it is fixed, for FlexMDM and MDM."""
+"""Python functions with a gap as a task: what stands before and behind it is fixed, for FlexMDM and MDM.
+
+A function is written for each model as in the paper's appendix but for its instruction.
+FlexMDM reads ``prefix [SEP] middle [SEP] suffix`` and finds the middle in the gap between the separators. MDM reads
+``[PRE] prefix [SUF] suffix [SEP] middle`` and then PAD, so that the number of masks does not tell the length. The paper
+sometimes puts an instruction in front, the same for every example, which would say no more than the separators do.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from flexmdm.canvas import Prompt, Template
+from flexmdm.canvas import Template
 from flexmdm.data.functions import CodeSource
-from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.code.cutting import Cutter, Cutting, Parts
-from flexmdm.tasks.code.preparation import CodePreparation, encode_lines
+from flexmdm.tasks.code.preparation import CodePreparation
 from flexmdm.tasks.code.settings import WEIGHTS, CodeSettings
-from flexmdm.tasks.code.templates import NUM_SPECIALS, Specials
 from flexmdm.tasks.layouts import gap_examples
 from flexmdm.tasks.prepared import PreparedTask, StoredExamples
 from flexmdm.tasks.settings import full_mixture
 
-_ROOM = 1 / 8  # of the longest function, for a middle at least: the text around it is shortened if need be
+NUM_SPECIALS = 3  # that a function gets at most
+
+
+class Specials(NamedTuple):
+    """The special tokens, which are no text.
+
+    >>> Specials(100, 101, 102, 103).around([1, 2], [3], inserts=True)
+    ([1, 2, 100], [100, 3])
+    >>> Specials(100, 101, 102, 103).around([1, 2], [3], inserts=False)
+    ([101, 1, 2, 102, 3, 100], [])
+    """
+
+    sep: int
+    pre: int
+    suf: int
+    pad: int
+
+    def around(self, prefix: Sequence[int], suffix: Sequence[int], inserts: bool) -> tuple[list[int], list[int]]:
+        """Return the tokens left and right of the middle, for FlexMDM (which inserts) or for MDM."""
+        if inserts:
+            return [*prefix, self.sep], [self.sep, *suffix]
+        return [self.pre, *prefix, self.suf, *suffix, self.sep], []
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +86,9 @@ class CodeExamples(StoredExamples):
 
 @dataclass(frozen=True)
 class CodeTask(CodeSettings, PreparedTask):
-    """Filling gaps in Python functions.
+    """Filling gaps in Python functions, which are cut anew every time they are seen (`flexmdm.tasks.code.cutting`).
 
-    Every time a function is seen it is cut anew into prefix, middle and suffix (see `flexmdm.tasks.code.cutting`). The
-    formats are those of the paper's appendix (see `flexmdm.tasks.code.templates`), without an instruction. The
-    arguments are those of `CodeSettings`.
+    The arguments are those of `CodeSettings`.
     """
 
     nouns: ClassVar[str] = "gaps in functions (code)"
@@ -117,46 +139,6 @@ class CodeTask(CodeSettings, PreparedTask):
     def cutter(self) -> Cutter:
         return Cutter(self.text)
 
-    def encode(self, prefix: str, suffix: str) -> tuple[list[int], list[int]]:
-        """Return the tokens before and behind a gap, as in training: each line on its own.
-
-        Where they leave less than an eighth of the longest function to the middle, the lines that are farthest from
-        the gap are left out; in training, long functions are seen in windows too.
-        """
-        self.text.refuse_unknown([prefix, suffix])
-        before, after = ([line.tolist() for line in lines] for lines in encode_lines(self.text, [prefix, suffix]))
-        most = self.width - NUM_SPECIALS
-        before, after = _nearest(before, after, most - math.ceil(most * _ROOM))
-        return sum(before, []), sum(after, [])
-
     def around(self, prefix: Sequence[int], suffix: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the tokens left and right of the middle as its kind of model reads them."""
         return self.specials.around(prefix, suffix, self.layout.inserts)
-
-    def prompt(self, prefix: Sequence[int], suffix: Sequence[int]) -> Prompt:
-        """Return what generation starts from."""
-        if len(prefix) + len(suffix) + NUM_SPECIALS >= self.width:
-            raise Unanswerable(
-                f"prefix and suffix leave no room for a middle: they have {len(prefix) + len(suffix)} tokens, "
-                f"and this model was trained on at most {self.width} with {NUM_SPECIALS} special ones"
-            )
-        return self.layout.between(self.around(prefix, suffix))
-
-    def middle(self, sequence: Sequence[int], prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
-        """Return the tokens of the middle: between the separators, or for MDM behind everything else and up to PAD."""
-        left, right = self.around(prefix, suffix)
-        return self.clean(self.layout.found(sequence[len(left) : len(sequence) - len(right)]))
-
-
-def _nearest(before: list[list[int]], after: list[list[int]], most: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the lines nearest to the gap, ``most`` tokens of them: the farthest line of the longer side goes first."""
-    before, after = list(before), list(after)
-    while (left := sum(map(len, before))) + (right := sum(map(len, after))) > most:
-        side, farthest = (before, 0) if left >= right else (after, -1)
-        if len(side) > 1:
-            side.pop(farthest)
-        elif side is before:
-            before = [before[0][left - max(most - right, most // 2) :]]
-        else:
-            after = [after[0][: max(most - left, most // 2)]]
-    return before, after

@@ -67,17 +67,9 @@ class PromptFormat:
 
 @dataclass(frozen=True)
 class PairPreparation(Preparation):
-    """How pairs become sequences.
+    """How pairs become sequences; ``style`` is that of the `PromptFormat`."""
 
-    Args:
-        source, held_out_source: of pairs.
-        long: pairs that are longer than ``max_length`` are dropped, as half an answer would be a wrong one.
-        style: of the `PromptFormat`.
-
-    The others are those of `Preparation`.
-    """
-
-    long: Literal["split", "drop"] = "drop"
+    long: Literal["split", "drop"] = "drop"  # half an answer would be a wrong one
     style: str = PLAIN
     noun: ClassVar[str] = "pair"
     record: ClassVar[str] = "pair"

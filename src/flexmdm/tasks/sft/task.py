@@ -9,10 +9,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from flexmdm.canvas import Prompt, Template
+from flexmdm.canvas import Template
 from flexmdm.data import PairSource
 from flexmdm.data.pairs import Messages
-from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.layouts import gap_examples
 from flexmdm.tasks.prepared import PreparedTask, StoredExamples
@@ -73,16 +72,6 @@ class SFTTask(SFTSettings, PreparedTask):
         """Return the tokens of a prompt, as in training."""
         self.text.refuse_unknown(content for _, content in messages)
         return PromptFormat(self.format).encode(self.text, [messages])[0].tolist()
-
-    def prompt(self, tokens: Sequence[int]) -> Prompt:
-        """Return what generation starts from: these tokens, and the answer to find behind them."""
-        most = self.layout.longest
-        if len(tokens) >= most:
-            raise Unanswerable(
-                f"the prompt leaves no room for an answer: it has {len(tokens)} tokens, "
-                f"and this model was trained on at most {most}; ask more briefly, or train with a larger --max-length"
-            )
-        return self.layout.between([tokens, []])
 
     def answer(self, sequence: Sequence[int], prompt_length: int) -> list[int]:
         """Return the tokens of the answer: behind the prompt, and for MDM up to the first PAD."""

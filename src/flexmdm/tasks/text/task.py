@@ -1,8 +1,7 @@
-"""Sequences from files as a task: training examples and prompts, for FlexMDM and MDM."""
+"""Sequences from files as a task, for FlexMDM and MDM."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -10,9 +9,8 @@ from typing import ClassVar
 from rich.console import Console
 from torch import Tensor
 
-from flexmdm.canvas import Prompt, Template
+from flexmdm.canvas import Template
 from flexmdm.data import BalancedStore, Preparation, Prepared, Source
-from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.prepared import PreparedTask, StoredExamples
 from flexmdm.tasks.settings import full_mixture
@@ -76,16 +74,3 @@ class TextTask(TextSettings, PreparedTask):
         train, validation = (BalancedStore([getattr(part, side) for part in parts]) for side in ("train", "validation"))
         counts = {name: sum(part.counts[name] for part in parts) for name in parts[0].counts}
         return Prepared(parts[0].tokenizer, train, validation, counts, parts[0].folder)
-
-    def prompt(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
-        """Return the prompt of fixed pieces with something to find between them; ``[[], []]`` is the empty prompt."""
-        fixed = sum(map(len, pieces))
-        needed = fixed + minimum * (len(pieces) - 1)
-        most = self.layout.longest
-        if needed > most or (fixed == most and minimum == 0):
-            gaps = f", each gap takes {minimum:,} or more" if minimum else ""
-            raise Unanswerable(
-                f"the text leaves no room: {fixed:,} tokens are given{gaps}, and this model was trained on at most "
-                f"{most:,}"
-            )
-        return self.layout.between(pieces, minimum, maximum)
