@@ -18,14 +18,7 @@ from flexmdm.tasks.models import inserts
 
 
 def layout_of(model: str, longest: int, width: int, pad: int) -> Layout:
-    """Return the layout for a kind of model.
-
-    Args:
-        model: ``flexmdm`` or ``mdm``.
-        longest: tokens that FlexMDM may grow to.
-        width: tokens that MDM pads to.
-        pad: what it pads with.
-    """
+    """Return the layout for a kind of model; FlexMDM may grow to ``longest`` tokens, MDM pads to ``width``."""
     return Grown(longest) if inserts(model) else Padded(width, pad)
 
 
@@ -33,14 +26,11 @@ def layout_of(model: str, longest: int, width: int, pad: int) -> Layout:
 class Grown:
     """Sequences as they are, of any length: what FlexMDM learns from.
 
-    Attributes:
-        longest: the most tokens of a sequence.
-
     >>> Grown(9).between([[7, 8], []])
     Prompt(tokens=(7, 8), open_gaps=(False, False, True))
     """
 
-    longest: int
+    longest: int  # the most tokens of a sequence
     inserts: ClassVar[bool] = True
 
     def vocabulary(self, size: int) -> int:
@@ -56,21 +46,15 @@ class Grown:
         return Prompt.infill(pieces, minimum, maximum)
 
     def found(self, tokens: Sequence[int]) -> list[int]:
-        """Return the tokens behind what was given: all of them."""
+        """Return the tokens that belong to what was found: all of them."""
         return list(tokens)
 
-    def clean(self, tokens: Sequence[int]) -> list[int]:
-        """Return the tokens of a text: all of them."""
-        return list(tokens)
+    clean = found
 
 
 @dataclass(frozen=True)
 class Padded:
     """Sequences padded to one width, all masks from the start: what MDM learns from.
-
-    Attributes:
-        longest: the width.
-        pad: the token behind the end of a sequence.
 
     >>> layout = Padded(4, pad=9)
     >>> layout.between([[7, 8], []])
@@ -79,8 +63,8 @@ class Padded:
     [5]
     """
 
-    longest: int
-    pad: int
+    longest: int  # the width
+    pad: int  # the token behind the end of a sequence
     inserts: ClassVar[bool] = False
 
     def vocabulary(self, size: int) -> int:
@@ -94,7 +78,7 @@ class Padded:
         roles = torch.full((size, width), int(Role.PRESENT))
         tokens[x1.rows, x1.columns] = x1.values
         fixed = template.roles.values == Role.FIXED
-        roles[x1.rows, x1.columns] = torch.where(fixed, int(Role.FIXED), int(Role.PRESENT))
+        roles[x1.rows[fixed], x1.columns[fixed]] = int(Role.FIXED)
         full = Ragged(tokens.flatten(), torch.full((size,), width))
         return full, Template.of_roles(full.with_values(roles.flatten()))
 

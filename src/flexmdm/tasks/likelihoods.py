@@ -48,7 +48,6 @@ def bits(
     For MDM they are those of the padded sequences: what follows the first PAD costs bits too, unless it is certain.
 
     Args:
-        model, task: what was trained.
         index: which of the held-out sequences.
         num_times, seed: times per sequence, and the seed of the states.
         progress: called with the number of sequences done.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
     from flexmdm.backbones.model import FlexMDMModel
 
 BATCH = 64
+EMPTY = "(empty)"  # shown for a text without characters
 _NAMED = 10  # bad texts in one error
 Callback = Callable[[int, Progress], None]
 
@@ -74,8 +75,8 @@ class Generated:
 
     def answer(self, text: str, gaps: Sequence[str], tokens: Sequence[int], prompt: Prompt, **more: Any) -> Answer:
         """Return the answer that this sequence is read as."""
-        measured = self.evaluations, self.hit_max_length
-        return Answer(text, tuple(gaps), tuple(tokens), *measured, prompt, self.events, **more)
+        found = text, tuple(gaps), tuple(tokens)
+        return Answer(*found, self.evaluations, self.hit_max_length, prompt, self.events, **more)
 
 
 AnyTask = TypeVar("AnyTask", bound=Task)
@@ -83,19 +84,13 @@ AnyTask = TypeVar("AnyTask", bound=Task)
 
 @dataclass(frozen=True)
 class Pipeline(Generic[AnyTask]):
-    """A task with a trained model; what requests, prompts and answers are, the pipeline of each task says.
-
-    Attributes:
-        task_name: the task whose runs it takes.
-        uses: for errors, the commands that such a run is for.
-        whole_files: whether a file is one text, and not one text per line.
-    """
+    """A task with a trained model; what requests, prompts and answers are, the pipeline of each task says."""
 
     task: AnyTask
     model: FlexMDMModel
-    task_name: ClassVar[str] = ""
-    uses: ClassVar[str] = ""
-    whole_files: ClassVar[bool] = False
+    task_name: ClassVar[str] = ""  # the task whose runs it takes
+    uses: ClassVar[str] = ""  # for errors, the commands that such a run is for
+    whole_files: ClassVar[bool] = False  # a file is one text, and not one text per line
 
     @classmethod
     def from_pretrained(cls, run: str | Path, device: str | None = None) -> Self:
@@ -155,8 +150,7 @@ class Pipeline(Generic[AnyTask]):
 
         Args:
             requests, num: what to answer, and how often.
-            trace: keep the events.
-            seed: of generation.
+            trace, seed: of `flexmdm.generate`.
             names: what an error calls each request, such as its line; by default text 1, text 2 and so on.
             callback: called with (answers already complete, `flexmdm.generation.Progress`) after every step.
             prompt: settings of `prompt`.
@@ -302,19 +296,18 @@ def of_each(requests: Sequence[Any], make: Callable[[Any], Any], names: Sequence
     Traceback (most recent call last):
     ValueError: text 2: invalid literal for int() with base 10: 'one'; bad too: text 4
     """
-    made, problems, kinds = [], {}, set()
+    made, errors = [], {}
     names = names or ([""] if len(requests) == 1 else [f"text {number}" for number in range(1, len(requests) + 1)])
     for name, request in zip(names, requests, strict=True):
         try:
             made.append(make(request))
         except ValueError as error:
-            problems[name] = f"{name}: {error}" if name else str(error)
-            kinds.add(Unanswerable if isinstance(error, Unanswerable) else ValueError)
-    if problems:
-        first, *others = problems
+            errors[name] = error
+    if errors:
+        first, *others = errors
         more = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else "")
-        kind = Unanswerable if kinds == {Unanswerable} else ValueError
-        raise kind(problems[first] + (f"; bad too: {more}" if more else ""))
+        kind = Unanswerable if all(isinstance(error, Unanswerable) for error in errors.values()) else ValueError
+        raise kind((f"{first}: " if first else "") + str(errors[first]) + (f"; bad too: {more}" if more else ""))
     return made
 
 
@@ -328,8 +321,4 @@ def bar_on_stderr(*columns: ProgressColumn) -> Bar:
 def progress_bar(total: int, what: str = "writing") -> Generator[Callback]:
     """Show a bar on standard error; yields the callback that moves it."""
     with ProgressBar(what, total) as bar:
-
-        def show(done: int, step: Progress) -> None:
-            bar.update(min(done + step.finished + 0.9 * float(step.alpha.sum()), total))
-
-        yield show
+        yield lambda done, step: bar.update(min(done + step.finished + 0.9 * float(step.alpha.sum()), total))

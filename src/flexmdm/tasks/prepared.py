@@ -30,20 +30,14 @@ TOKENIZER_FILE = "tokenizer.json"
 
 @dataclass(frozen=True)
 class PreparedTask(FileSettings):
-    """The common part of `TextTask`, `SFTTask` and `CodeTask`: settings, prepared data and the tokenizer.
+    """The common part of `TextTask`, `SFTTask` and `CodeTask`: settings, prepared data and the tokenizer."""
 
-    Attributes:
-        examples: the class that makes examples of the stored sequences.
-    """
-
-    examples: ClassVar[type[StoredExamples]]
+    examples: ClassVar[type[StoredExamples]]  # what makes examples of the stored sequences
     previews: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         inserts(self.model)  # raises if there is no such model
-
-    # Data -------------------------------------------------------------------------------------------------------------
 
     @property
     def _preparation(self) -> Preparation:
@@ -66,7 +60,6 @@ class PreparedTask(FileSettings):
         return prepare(self._preparation, self._known_tokenizer, console=console)
 
     def settled(self, console: Console | None = None) -> Self:
-        """Return the same task with everything chosen that was left open; prepares the data if need be."""
         if not self.data:
             raise ValueError("what to learn from? Give a file: flexmdm train PATH --out RUN")
         try:
@@ -91,9 +84,8 @@ class PreparedTask(FileSettings):
 
     @property
     def _known_tokenizer(self) -> TextTokenizer | None:
-        if self.folder is not None and (self.folder / TOKENIZER_FILE).is_file():
-            return TextTokenizer.load(self.folder)
-        return None
+        kept = self.folder is not None and (self.folder / TOKENIZER_FILE).is_file()
+        return TextTokenizer.load(self.folder) if kept else None
 
     @cached_property
     def prepared(self) -> Prepared:
@@ -124,10 +116,7 @@ class PreparedTask(FileSettings):
         return self._known_tokenizer or self.prepared.tokenizer
 
     def save(self, folder: Path) -> None:
-        """Write to a run's folder what is needed to use it without its data."""
         self.text.save(folder)
-
-    # Sequences --------------------------------------------------------------------------------------------------------
 
     @property
     def pad(self) -> int:
@@ -136,12 +125,10 @@ class PreparedTask(FileSettings):
 
     @property
     def width(self) -> int:
-        """Return the number of tokens of a padded sequence."""
         return self.longest or self.max_length
 
     @property
     def layout(self) -> Layout:
-        """Return how its sequences are laid out for its kind of model."""
         return layout_of(self.model, self.max_length, self.width, self.pad)
 
     @property
@@ -154,7 +141,6 @@ class PreparedTask(FileSettings):
         return [token for token in self.layout.clean(sequence) if token < self.text.size]
 
     def check_base(self, base: str, vocab_size: int | None = None) -> None:
-        """Raise if a pretrained model has other tokens than the data, or (of ``vocab_size``) too few."""
         theirs = tokenizer_of(base) if vocab_size is None else None
         remedy = f"use the tokenizer that belongs to it (--tokenizer {base})"
         if theirs is not None and not self.text.same_tokens(theirs):
@@ -178,7 +164,6 @@ class PreparedTask(FileSettings):
         return "".join(parts)
 
     def pipeline(self, model: FlexMDMModel) -> Any:
-        """Return the pipeline that answers with a model."""
         return pipeline_class(self.name)(self, model)
 
 
@@ -210,5 +195,4 @@ class StoredExamples:
         return len(self.store)
 
     def some(self, num: int, seed: int = 0) -> Tensor:
-        """Return the indices of ``num`` of them at random, or of all: files are often sorted."""
         return torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:num]

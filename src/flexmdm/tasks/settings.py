@@ -31,13 +31,9 @@ def full_mixture(given: dict[str, float], known: Collection[str]) -> dict[str, f
 
 
 class Stored:
-    """Settings that a run writes down and reads back.
+    """Settings that a run writes down and reads back."""
 
-    Attributes:
-        sample_options: the options of ``flexmdm sample`` that only this task has.
-    """
-
-    sample_options: ClassVar[tuple[str, ...]] = ()
+    sample_options: ClassVar[tuple[str, ...]] = ()  # options of `flexmdm sample` that only this task has
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings as JSON has them."""

@@ -64,6 +64,7 @@ class Cutting:
         return self.line, self.lines, self.span
 
 
+@dataclass(frozen=True)
 class Cutter:
     """Draws cuts of functions that were tokenised line by line.
 
@@ -74,8 +75,7 @@ class Cutter:
     ['def f(x):\\n', '  x += 1\\n', '\\n  return x\\n']
     """
 
-    def __init__(self, tokenizer: TextTokenizer) -> None:
-        self.tokenizer = tokenizer
+    tokenizer: TextTokenizer
 
     def __call__(self, functions: Ragged, cutting: Cutting, longest: int, seed: int, numbers: Tensor) -> list[Parts]:
         """Draw a cut of each function.
@@ -124,11 +124,8 @@ class Cutter:
     def _inside(self, parts: Parts, kept: list[int], longest: int) -> Parts:
         """Move the ends of a middle into tokens, unless the function then has more than ``longest``.
 
-        Args:
-            parts: of a cut between tokens.
-            kept: how many characters of the first token of the middle go to the prefix, and how many of the token
-                behind it stay in the suffix; no token is cut where it is 0, or where the token has no more.
-            longest: the most tokens of the function.
+        Of the first token of the middle ``kept[0]`` characters go to the prefix, and of the token behind it ``kept[1]``
+        stay in the suffix; no token is cut where that is 0, or where the token has no more.
         """
         prefix, middle, suffix = parts
         text = self._text(middle[0])

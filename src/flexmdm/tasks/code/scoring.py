@@ -78,8 +78,7 @@ def score(
     """Run each sample against its problem's tests.
 
     Args:
-        problems: by task id.
-        samples: one or more for each task that is to count.
+        problems, samples: the problems by task id, and one or more samples for each that is to count.
         results: a .jsonl that gets each item as soon as it is known. What it already holds of the same samples with the
             same tests is not run again, unless the sandbox broke; in the end its lines are in the order of the samples.
         workers: programs at a time; by default one for each core that this process may use.

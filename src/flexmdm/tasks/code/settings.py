@@ -20,9 +20,6 @@ class CodeSettings(FileSettings):
         max_length: tokens of a function at most, with up to 3 special ones.
     """
 
-    tokenizer: str = setting(
-        "bpe", help="Tokenizer: characters, bytes, bpe, or one of Hugging Face. [default: by the data; code: bpe]"
-    )
     field: str | None = setting(None, help="Field or column to read. [default: text; code: code]")
     long: Literal["split", "drop"] = setting(
         "split", help="Treatment of longer sequences: split or drop. [default: split]"

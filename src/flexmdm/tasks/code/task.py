@@ -1,16 +1,15 @@
 """Python functions with a gap as a task: what stands before and behind it is fixed, for FlexMDM and MDM.
 
-A function is written for each model as in the paper's appendix but for its instruction.
-FlexMDM reads ``prefix [SEP] middle [SEP] suffix`` and finds the middle in the gap between the separators. MDM reads
-``[PRE] prefix [SUF] suffix [SEP] middle`` and then PAD, so that the number of masks does not tell the length. The paper
-sometimes puts an instruction in front, the same for every example, which would say no more than the separators do.
+A function is written as in the paper's appendix. FlexMDM reads ``prefix [SEP] middle [SEP] suffix`` and finds the
+middle in the gap between the separators. MDM reads ``[PRE] prefix [SUF] suffix [SEP] middle`` and then PAD, so that the
+number of masks does not tell the length. The paper sometimes puts an instruction in front, the same for every example,
+which would say no more than the separators do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -58,9 +57,9 @@ class CodeExamples(StoredExamples):
 
     def cut(self, index: Tensor, numbers: Tensor, cutting: Cutting | None = None) -> list[Parts]:
         """Cut the functions ``index`` ``[B]`` in three; the cuts belong to the ``numbers`` ``[B]``."""
-        task = self.task
+        task, functions = self.task, self.store.take(index)
         longest = task.width - NUM_SPECIALS
-        return task.cutter(self.store.take(index), cutting or task._cutting, longest, task.data_seed, numbers)
+        return Cutter(task.text)(functions, cutting or task._cutting, longest, task.data_seed, numbers)
 
     def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
         """Return the functions ``index`` ``[B]`` as examples; the same cuts for both models."""
@@ -134,10 +133,6 @@ class CodeTask(CodeSettings, PreparedTask):
     def width(self) -> int:
         """Return the number of tokens of the longest function with its special tokens."""
         return self.max_length if self.longest is None else self.longest + NUM_SPECIALS
-
-    @cached_property
-    def cutter(self) -> Cutter:
-        return Cutter(self.text)
 
     def around(self, prefix: Sequence[int], suffix: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the tokens left and right of the middle as its kind of model reads them."""

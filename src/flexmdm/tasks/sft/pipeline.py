@@ -10,11 +10,10 @@ import torch
 
 from flexmdm.canvas import Prompt
 from flexmdm.data.tokenizers import Unanswerable
-from flexmdm.tasks.pipeline import Answer, Generated, Pipeline, generated, texts_of
+from flexmdm.tasks.pipeline import EMPTY, Answer, Generated, Pipeline, generated, texts_of
 from flexmdm.tasks.sft.task import SFTTask
 
 Question = str | Sequence[dict[str, str]]  # a conversation has messages, each with a role and a content
-_EMPTY = "(empty)"
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,6 @@ class SFTPipeline(Pipeline[SFTTask]):
         return one.answer(text, [text], [*one.sequence[: len(tokens)], *found], prompt)
 
     def row(self, answer: Answer) -> dict[str, Any]:
-        """Return an answer as a file has it."""
         return {"answer": answer.text, "evaluations": answer.evaluations}
 
     def preview(self, num: int, seed: int, **options: Any) -> list[str]:
@@ -73,4 +71,4 @@ class SFTPipeline(Pipeline[SFTTask]):
         prompts = [pair[:length] for pair, length in pairs]
         found = generated(task, self.model, [self.prompt(one) for one in prompts], seed=seed, **options)
         answers = (task.answer(one.sequence, len(prompts[one.prompt])) for one in found)
-        return [task.show(one) + (task.show(answer) or _EMPTY) for one, answer in zip(prompts, answers, strict=True)]
+        return [task.show(one) + (task.show(answer) or EMPTY) for one, answer in zip(prompts, answers, strict=True)]

@@ -19,7 +19,6 @@ from flexmdm.data.tokenizers import KINDS
 
 PLAIN, CHAT = "plain", "chat"
 _PROMPT = "{prompt}"
-_PLAIN_TEXT = _PROMPT + "\n"
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class PromptFormat:
     @property
     def text(self) -> str:
         """Return the text with ``{prompt}`` in it; a chat has none."""
-        return _PLAIN_TEXT if self.style == PLAIN else self.style
+        return _PROMPT + "\n" if self.style == PLAIN else self.style
 
     def write(self, messages: Messages) -> str:
         """Return the prompt as text; a chat is written by its tokenizer, see `encode`."""

@@ -35,7 +35,6 @@ class TextPipeline(Pipeline[TextTask]):
 
     @property
     def tokenizer(self) -> TextTokenizer:
-        """Return what translates between text and tokens."""
         return self.task.text
 
     def sample(self, num: int = 1, *, full: bool = False, **options: Any) -> list[Any]:
@@ -185,13 +184,10 @@ def fillings(
     """
     found: list[list[int]] = [[] for _ in pieces[1:]]
     ends = list(accumulate(map(len, pieces)))  # fixed tokens up to the end of each piece
-    entry = fixed = 0  # entries of the prompt, and fixed tokens, so far
+    entries, fixed = iter(prompt.tokens), 0
     for token, was_given in zip(sequence, given, strict=True):
-        if was_given:
-            entry += 1
-            if prompt.tokens[entry - 1] is not None:
-                fixed += 1
-                continue
-        # In the gap behind the first piece that is complete; of several such, the first takes it all.
-        found[min(bisect_left(ends, fixed), len(found) - 1)].append(token)
+        if was_given and next(entries) is not None:
+            fixed += 1
+        else:  # in the gap behind the first piece that is complete; of several such, the first takes it all
+            found[min(bisect_left(ends, fixed), len(found) - 1)].append(token)
     return found
