@@ -1,4 +1,4 @@
-"""The registry of tasks: a new task is one folder beside this file and one line below.
+"""The registry of tasks: a new task is one folder beside this file and one entry below.
 
 Nothing heavy is imported before a task is used: `flexmdm --help` reads the settings alone.
 """
