@@ -55,7 +55,7 @@ def cut(task: CodeTask, num: int) -> list[tuple[list[int], list[int], list[int]]
     """Tokens before, in and behind a span of each of ``num`` held-out functions."""
     if num > len(task.validation):
         raise SystemExit(f"there are {len(task.validation):,} held-out functions, too few for {num:,} spans")
-    return task.validation.cut(task.validation.some(num), torch.arange(num), SPANS).parts()
+    return task.validation.cut(task.validation.some(num), torch.arange(num), SPANS)
 
 
 def by_network(pipeline: CodePipeline, pairs: list[tuple[str, str]], what: str, options: dict[str, Any]) -> list:

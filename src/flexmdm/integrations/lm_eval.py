@@ -29,17 +29,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from flexmdm.objective import likelihood
-from flexmdm.sequences import Ragged
 from flexmdm.sweeps.gsm8k import GSM8K
 from flexmdm.sweeps.humaneval import HumanEvalInfill
 from flexmdm.sweeps.sweep import Benchmark, asked, options_of
+from flexmdm.tasks.layouts import gap_examples
 from flexmdm.tasks.pipeline import BATCH
 from flexmdm.tasks.sft.pipeline import SFTPipeline
 from flexmdm.tasks.task import Task
-from flexmdm.tasks.templates import prefix_templates
 from flexmdm.tasks.text.pipeline import TextPipeline
 
 if TYPE_CHECKING:
@@ -135,8 +132,7 @@ class Responder:
         if not self.answers and not isinstance(self.pipeline, TextPipeline):
             raise NotImplementedError(f"a run on {task.name} has no likelihood of what follows a context")
         prompt = task.encode((("user", context),)) if self.answers else task.text.encode([context])[0]
-        x1 = Ragged.from_lists([[*prompt, *task.text.encode([continuation])[0]]])
-        template = prefix_templates(x1, torch.tensor([len(prompt)]))
+        x1, template = gap_examples([(prompt, task.text.encode([continuation])[0], [])])
         if not task.layout.inserts and x1.max_length > task.width:
             return -math.inf  # it has no masks for so many tokens
         x1, template = task.layout.example(x1, template)

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from flexmdm.reports.files import write_json
 from flexmdm.reports.playback import play
-from flexmdm.tasks.pipeline import Answer, Pipeline
-from flexmdm.tasks.previews import EMPTY
+from flexmdm.tasks.pipeline import EMPTY, Answer, Pipeline
 
 
 def show(

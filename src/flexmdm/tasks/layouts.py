@@ -18,14 +18,7 @@ from flexmdm.tasks.models import inserts
 
 
 def layout_of(model: str, longest: int, width: int, pad: int) -> Layout:
-    """Return the layout for a kind of model.
-
-    Args:
-        model: ``flexmdm`` or ``mdm``.
-        longest: tokens that FlexMDM may grow to.
-        width: tokens that MDM pads to.
-        pad: what it pads with.
-    """
+    """Return the layout for a kind of model; FlexMDM may grow to ``longest`` tokens, MDM pads to ``width``."""
     return Grown(longest) if inserts(model) else Padded(width, pad)
 
 
@@ -33,14 +26,11 @@ def layout_of(model: str, longest: int, width: int, pad: int) -> Layout:
 class Grown:
     """Sequences as they are, of any length: what FlexMDM learns from.
 
-    Attributes:
-        longest: the most tokens of a sequence.
-
-    >>> Grown(9).behind([7, 8])
+    >>> Grown(9).between([[7, 8], []])
     Prompt(tokens=(7, 8), open_gaps=(False, False, True))
     """
 
-    longest: int
+    longest: int  # the most tokens of a sequence
     inserts: ClassVar[bool] = True
 
     def vocabulary(self, size: int) -> int:
@@ -51,40 +41,30 @@ class Grown:
         """Return what is learned from: the sequences and their templates."""
         return x1, template
 
-    def behind(self, given: Sequence[int]) -> Prompt:
-        """Return the prompt that goes on behind the ``given`` tokens."""
-        return Prompt.prefix(given)
-
     def between(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
         """Return the prompt with something to find between the pieces, see `Prompt.infill`."""
         return Prompt.infill(pieces, minimum, maximum)
 
     def found(self, tokens: Sequence[int]) -> list[int]:
-        """Return the tokens behind what was given: all of them."""
+        """Return the tokens that belong to what was found: all of them."""
         return list(tokens)
 
-    def clean(self, tokens: Sequence[int]) -> list[int]:
-        """Return the tokens of a text: all of them."""
-        return list(tokens)
+    clean = found
 
 
 @dataclass(frozen=True)
 class Padded:
     """Sequences padded to one width, all masks from the start: what MDM learns from.
 
-    Attributes:
-        longest: the width.
-        pad: the token behind the end of a sequence.
-
     >>> layout = Padded(4, pad=9)
-    >>> layout.behind([7, 8])
+    >>> layout.between([[7, 8], []])
     Prompt(tokens=(7, 8, None, None), open_gaps=(False, False, False, False, False))
     >>> layout.found([5, 9, 5])
     [5]
     """
 
-    longest: int
-    pad: int
+    longest: int  # the width
+    pad: int  # the token behind the end of a sequence
     inserts: ClassVar[bool] = False
 
     def vocabulary(self, size: int) -> int:
@@ -98,27 +78,23 @@ class Padded:
         roles = torch.full((size, width), int(Role.PRESENT))
         tokens[x1.rows, x1.columns] = x1.values
         fixed = template.roles.values == Role.FIXED
-        roles[x1.rows, x1.columns] = torch.where(fixed, int(Role.FIXED), int(Role.PRESENT))
+        roles[x1.rows[fixed], x1.columns[fixed]] = int(Role.FIXED)
         full = Ragged(tokens.flatten(), torch.full((size,), width))
         return full, Template.of_roles(full.with_values(roles.flatten()))
-
-    def behind(self, given: Sequence[int]) -> Prompt:
-        """Return the prompt with the ``given`` tokens, and behind them masks up to the width."""
-        return self._closed([*given, *[None] * (self.longest - len(given))])
 
     def between(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
         """Return the prompt with known numbers of masks between the pieces, and PAD behind the last.
 
         It is always as wide as in training: what follows a text is PAD, known or, behind a prefix, to be found.
         """
-        if len(pieces) == 2 and not pieces[1] and minimum == 0 and maximum is None:
-            return self.behind(pieces[0])
-        if minimum != maximum or not maximum:
-            raise ValueError(
-                "an MDM fills a known number of masks: say how many tokens each gap has by equal --min and --max"
-            )
-        tokens = Prompt.infill(pieces, minimum, maximum).tokens
-        return self._closed([*tokens, *[self.pad] * (self.longest - len(tokens))])
+        tokens, filling = pieces[0], None
+        if len(pieces) > 2 or pieces[1] or minimum or maximum is not None:
+            if minimum != maximum or not maximum:
+                raise ValueError(
+                    "an MDM fills a known number of masks: say how many tokens each gap has by equal --min and --max"
+                )
+            tokens, filling = Prompt.infill(pieces, minimum, maximum).tokens, self.pad
+        return Prompt((*tokens, *[filling] * (self.longest - len(tokens))), (False,) * (self.longest + 1))
 
     def found(self, tokens: Sequence[int]) -> list[int]:
         """Return the tokens up to the first PAD."""
@@ -129,9 +105,22 @@ class Padded:
         """Return the tokens that are not PAD, wherever it stands."""
         return [token for token in tokens if token != self.pad]
 
-    @staticmethod
-    def _closed(tokens: Sequence[int | None]) -> Prompt:
-        return Prompt(tuple(tokens), (False,) * (len(tokens) + 1))
-
 
 Layout = Grown | Padded
+
+
+def gap_examples(parts: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int]]]) -> tuple[Ragged, Template]:
+    """Return sequences of three parts in which all is fixed but the middle, and only its gap is open.
+
+    That gap is open for an empty middle too, so that nothing tells its length.
+
+    >>> x1, template = gap_examples([([5, 6], [7], [8])])
+    >>> x1.tolist(), template.roles.tolist(), template.open_gaps.tolist()
+    ([[5, 6, 7, 8]], [[2, 2, 0, 2]], [[False, False, True, False]])
+    """
+    x1 = Ragged.from_lists([[*left, *middle, *right] for left, middle, right in parts])
+    sizes = [(len(left), len(middle), len(right)) for left, middle, right in parts]
+    fixed = [[True] * left + [False] * middle + [True] * right for left, middle, right in sizes]
+    gaps = [[False] * left + [True] + [False] * right for left, _, right in sizes]
+    fixed, gaps = (Ragged.from_lists(flags, dtype=torch.bool) for flags in (fixed, gaps))
+    return x1, Template.fixed(x1, fixed.values, gaps)

@@ -26,16 +26,13 @@ _LARGEST = 2**26  # numbers in the tables of one call: states x entries x tokens
 class Bits:
     """Upper bounds on what an ideal coder with the model needs, length included, with standard errors.
 
-    Attributes:
-        per_sequence: mean over the sequences.
-        per_token, per_character: all bits over all tokens, or characters.
-        sequences: how many there were.
+    Those per sequence are a mean over the sequences, the others all bits over all tokens, or characters.
     """
 
     per_sequence: Estimate
     per_token: Estimate
     per_character: Estimate
-    sequences: int
+    sequences: int  # how many there were
 
 
 def bits(
@@ -51,28 +48,21 @@ def bits(
     For MDM they are those of the padded sequences: what follows the first PAD costs bits too, unless it is certain.
 
     Args:
-        model, task: what was trained.
         index: which of the held-out sequences.
-        num_times: times per sequence.
-        seed: of the states.
+        num_times, seed: times per sequence, and the seed of the states.
         progress: called with the number of sequences done.
     """
-    denoiser, nats, tokens, characters = model.denoiser(), [], [], []
+    denoiser, found = model.denoiser(), []
     at_a_time = max(_LARGEST // (num_times * task.width * task.vocab_size), 1)
     for start in range(0, len(index), at_a_time):
         x1, template, *sizes = task.validation.to_find(index[start : start + at_a_time])
-        nats.append(likelihood(denoiser, x1, num_times=num_times, seed=seed + start, template=template).nats)
-        tokens.append(sizes[0])
-        characters.append(sizes[1])
+        nats = likelihood(denoiser, x1, num_times=num_times, seed=seed + start, template=template).nats
+        found.append((nats.cpu(), *sizes))
         if progress is not None:
             progress(start + len(x1))
-    total = torch.cat(nats).cpu() / math.log(2)
-    return Bits(
-        per_sequence=_ratio(total, torch.ones_like(total)),
-        per_token=_ratio(total, torch.cat(tokens).double()),
-        per_character=_ratio(total, torch.cat(characters).double()),
-        sequences=len(index),
-    )
+    nats, tokens, characters = (torch.cat(parts).double() for parts in zip(*found, strict=True))
+    total = nats / math.log(2)
+    return Bits(*(_ratio(total, units) for units in (torch.ones_like(total), tokens, characters)), sequences=len(index))
 
 
 def bits_of(model: FlexMDMModel, task: Task, tokens: Sequence[int], num_times: int = 64, seed: int = 0) -> Estimate:

@@ -33,9 +33,8 @@ def load_named(folder: Path | None, pretrained: str | None, device: str | None =
 
 def load_as(name: str, run: str | Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
     """Load a run, or weights of the package by their name, that must have been trained on the task ``name``."""
-    bundled = not Path(run).exists() and (PRETRAINED / str(run)).is_dir()
-    task, model = load(PRETRAINED / str(run) if bundled else Path(run), device)
-    wanted = task_class(name)
-    if not isinstance(task, wanted):
-        raise ValueError(f"{run} was trained on the task {task.name}, not on {wanted.nouns}")
+    bundled = not Path(run).exists() and (PRETRAINED / run).is_dir()
+    task, model = load(PRETRAINED / run if bundled else Path(run), device)
+    if not isinstance(task, task_class(name)):
+        raise ValueError(f"{run} was trained on the task {task.name}, not on {task_class(name).nouns}")
     return task, model

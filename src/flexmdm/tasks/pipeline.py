@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.progress import ProgressColumn
 from torch import Tensor
 
 from flexmdm.canvas import Canvas, Prompt
@@ -20,12 +20,14 @@ from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.denoiser import Denoiser, Prediction
 from flexmdm.generation import Event, Progress, generate
 from flexmdm.generation.defaults import DEFAULTS
+from flexmdm.progress import ProgressBar
 from flexmdm.tasks.task import Task
 
 if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
     from flexmdm.backbones.model import FlexMDMModel
 
 BATCH = 64
+EMPTY = "(empty)"  # shown for a text without characters
 _NAMED = 10  # bad texts in one error
 Callback = Callable[[int, Progress], None]
 
@@ -37,12 +39,10 @@ class Answer:
     Attributes:
         text: what it wrote: a whole text with its gaps filled (text), an answer (sft), the middle of a program (code).
         gaps: what it found for each gap.
-        tokens: of the text.
-        evaluations: of the network.
-        hit_max_length: whether it grew to the longest sequence, where insertions end.
-        prompt, events: what it started from, and what happened, if a trace was asked for.
-        pieces: the given text before, between and behind the gaps, where the answer is the whole text.
+        evaluations, hit_max_length, events: of `flexmdm.Generation`; no events without a trace.
+        prompt: what it started from.
         context, around: tokens of the given text that the model saw, and that there are; fewer if they left no room.
+        pieces: the given text before, between and behind the gaps, where the answer is the whole text.
     """
 
     text: str
@@ -64,19 +64,19 @@ class Answer:
 
 @dataclass(frozen=True)
 class Generated:
-    """One sequence.
+    """One sequence of a `flexmdm.Generation`; no events without a trace."""
 
-    Attributes:
-        prompt: the number of the prompt that it began as.
-        sequence, given, evaluations, hit_max_length, events: of `flexmdm.Generation`; no events without a trace.
-    """
-
-    prompt: int
+    prompt: int  # the number of the prompt that it began as
     sequence: list[int]
     given: list[bool]
     evaluations: int
     hit_max_length: bool
     events: tuple[Event, ...]
+
+    def answer(self, text: str, gaps: Sequence[str], tokens: Sequence[int], prompt: Prompt, **more: Any) -> Answer:
+        """Return the answer that this sequence is read as."""
+        found = text, tuple(gaps), tuple(tokens)
+        return Answer(*found, self.evaluations, self.hit_max_length, prompt, self.events, **more)
 
 
 AnyTask = TypeVar("AnyTask", bound=Task)
@@ -84,20 +84,13 @@ AnyTask = TypeVar("AnyTask", bound=Task)
 
 @dataclass(frozen=True)
 class Pipeline(Generic[AnyTask]):
-    """A task with a trained model; what requests, prompts and answers are, the pipeline of each task says.
-
-    Attributes:
-        task, model: what was trained.
-        task_name: the task whose runs it takes.
-        uses: for errors, the commands that such a run is for.
-        whole_files: whether a file is one text, and not one text per line.
-    """
+    """A task with a trained model; what requests, prompts and answers are, the pipeline of each task says."""
 
     task: AnyTask
     model: FlexMDMModel
-    task_name: ClassVar[str] = ""
-    uses: ClassVar[str] = ""
-    whole_files: ClassVar[bool] = False
+    task_name: ClassVar[str] = ""  # the task whose runs it takes
+    uses: ClassVar[str] = ""  # for errors, the commands that such a run is for
+    whole_files: ClassVar[bool] = False  # a file is one text, and not one text per line
 
     @classmethod
     def from_pretrained(cls, run: str | Path, device: str | None = None) -> Self:
@@ -156,10 +149,8 @@ class Pipeline(Generic[AnyTask]):
         """Write ``num`` answers to each request.
 
         Args:
-            requests: what to answer.
-            num: answers per request.
-            trace: keep the events.
-            seed: of generation.
+            requests, num: what to answer, and how often.
+            trace, seed: of `flexmdm.generate`.
             names: what an error calls each request, such as its line; by default text 1, text 2 and so on.
             callback: called with (answers already complete, `flexmdm.generation.Progress`) after every step.
             prompt: settings of `prompt`.
@@ -250,11 +241,8 @@ def generated(
 
     Args:
         task, model: what was trained.
-        prompts: what to start from.
-        num: sequences per prompt.
-        trace: keep the events.
-        seed: of generation.
-        first_sequence: of `flexmdm.generate`, for who draws a run in several parts.
+        prompts, num: what to start from, and how often.
+        trace, seed, first_sequence: of `flexmdm.generate`.
         batch_size: sequences at a time; by default 64.
         callback: called with (sequences already complete, `flexmdm.generation.Progress`) after every step.
         purpose: the row of `flexmdm.generation.defaults.DEFAULTS` that holds where options are not given.
@@ -267,10 +255,8 @@ def generated(
     size = BATCH if batch_size is None else batch_size
     if size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    denoiser: Denoiser = model.denoiser()
-    never = getattr(task, "never_found", ())
-    if never:
-        denoiser = Without(denoiser, never)
+    never = getattr(task, "never_found", ())  # tokens of the vocabulary that are always given
+    denoiser = Without(model.denoiser(), never) if never else model.denoiser()
     for start in range(0, len(jobs), size):
         part = jobs[start : start + size]
         out = generate(
@@ -282,10 +268,9 @@ def generated(
             callback=None if callback is None else lambda progress, done=start: callback(done, progress),
             **options,
         )
-        for row, number in enumerate(part):
-            events = tuple(out.trace[row]) if out.trace is not None else ()
-            measured = out.evaluations[row], out.hit_max_length[row]
-            yield Generated(number, out.sequences[row], out.given[row], *measured, events)
+        events = map(tuple, out.trace or [[] for _ in part])
+        columns = out.sequences, out.given, out.evaluations, out.hit_max_length, events
+        yield from (Generated(*row) for row in zip(part, *columns, strict=True))
 
 
 class Without:
@@ -311,19 +296,18 @@ def of_each(requests: Sequence[Any], make: Callable[[Any], Any], names: Sequence
     Traceback (most recent call last):
     ValueError: text 2: invalid literal for int() with base 10: 'one'; bad too: text 4
     """
-    made, problems, kinds = [], {}, set()
+    made, errors = [], {}
     names = names or ([""] if len(requests) == 1 else [f"text {number}" for number in range(1, len(requests) + 1)])
     for name, request in zip(names, requests, strict=True):
         try:
             made.append(make(request))
         except ValueError as error:
-            problems[name] = f"{name}: {error}" if name else str(error)
-            kinds.add(Unanswerable if isinstance(error, Unanswerable) else ValueError)
-    if problems:
-        first, *others = problems
+            errors[name] = error
+    if errors:
+        first, *others = errors
         more = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else "")
-        kind = Unanswerable if kinds == {Unanswerable} else ValueError
-        raise kind(problems[first] + (f"; bad too: {more}" if more else ""))
+        kind = Unanswerable if all(isinstance(error, Unanswerable) for error in errors.values()) else ValueError
+        raise kind((f"{first}: " if first else "") + str(errors[first]) + (f"; bad too: {more}" if more else ""))
     return made
 
 
@@ -336,17 +320,5 @@ def bar_on_stderr(*columns: ProgressColumn) -> Bar:
 @contextmanager
 def progress_bar(total: int, what: str = "writing") -> Generator[Callback]:
     """Show a bar on standard error; yields the callback that moves it."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with bar_on_stderr(*columns) as progress:
-        bar = progress.add_task(what, total=total)
-
-        def show(done: int, step: Progress) -> None:
-            under_way = float(step.alpha.sum()) if len(step.alpha) else 0.0
-            progress.update(bar, completed=min(done + step.finished + 0.9 * under_way, total))
-
-        yield show
+    with ProgressBar(what, total) as bar:
+        yield lambda done, step: bar.update(min(done + step.finished + 0.9 * float(step.alpha.sum()), total))

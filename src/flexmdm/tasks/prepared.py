@@ -8,18 +8,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from rich.console import Console
 from torch import Tensor
 
 from flexmdm.data import Preparation, Prepared, TextTokenizer, TokenStore, prepare
-from flexmdm.data.reading import absolute
+from flexmdm.data.reading import RecordSource, absolute
 from flexmdm.data.tokenizers import tokenizer_of
 from flexmdm.tasks.layouts import Layout, layout_of
 from flexmdm.tasks.models import inserts
+from flexmdm.tasks.registry import pipeline_class
 from flexmdm.tasks.settings import FileSettings
+
+if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
+    from flexmdm.backbones.model import FlexMDMModel
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -28,24 +32,34 @@ TOKENIZER_FILE = "tokenizer.json"
 class PreparedTask(FileSettings):
     """The common part of `TextTask`, `SFTTask` and `CodeTask`: settings, prepared data and the tokenizer."""
 
+    examples: ClassVar[type[StoredExamples]]  # what makes examples of the stored sequences
     previews: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         inserts(self.model)  # raises if there is no such model
 
-    # Data -------------------------------------------------------------------------------------------------------------
-
     @property
     def _preparation(self) -> Preparation:
         """Return how the files become sequences."""
         raise NotImplementedError
 
+    def _common(self, source: type[RecordSource], *fields: Any) -> dict[str, Any]:
+        """Return the arguments that every `Preparation` has; ``fields`` are those of the source, behind its paths."""
+        return {
+            "source": source(self.data, *fields),
+            "tokenizer": self.tokenizer,
+            "vocab_size": self.vocabulary,
+            "max_length": self.max_length,
+            "held_out": self.held_out,
+            "held_out_source": source(self.held_out_data, *fields) if self.held_out_data else None,
+            "seed": self.data_seed,
+        }
+
     def _prepare(self, console: Console | None) -> Prepared:
         return prepare(self._preparation, self._known_tokenizer, console=console)
 
     def settled(self, console: Console | None = None) -> Self:
-        """Return the same task with everything chosen that was left open; prepares the data if need be."""
         if not self.data:
             raise ValueError("what to learn from? Give a file: flexmdm train PATH --out RUN")
         try:
@@ -70,9 +84,8 @@ class PreparedTask(FileSettings):
 
     @property
     def _known_tokenizer(self) -> TextTokenizer | None:
-        if self.folder is not None and (self.folder / TOKENIZER_FILE).is_file():
-            return TextTokenizer.load(self.folder)
-        return None
+        kept = self.folder is not None and (self.folder / TOKENIZER_FILE).is_file()
+        return TextTokenizer.load(self.folder) if kept else None
 
     @cached_property
     def prepared(self) -> Prepared:
@@ -85,6 +98,14 @@ class PreparedTask(FileSettings):
         return settled.prepared
 
     @cached_property
+    def train(self) -> Any:
+        return self.examples(self, self.prepared.train)
+
+    @cached_property
+    def validation(self) -> Any:
+        return self.examples(self, self.prepared.validation)
+
+    @cached_property
     def compared_on(self) -> str:
         """Return a digest of all sequences, held-out ones too: only runs with the same can be compared."""
         return f"{_digest(self.prepared.train)}-{_digest(self.prepared.validation)}"
@@ -95,10 +116,7 @@ class PreparedTask(FileSettings):
         return self._known_tokenizer or self.prepared.tokenizer
 
     def save(self, folder: Path) -> None:
-        """Write to a run's folder what is needed to use it without its data."""
         self.text.save(folder)
-
-    # Sequences --------------------------------------------------------------------------------------------------------
 
     @property
     def pad(self) -> int:
@@ -106,18 +124,11 @@ class PreparedTask(FileSettings):
         return self.text.size
 
     @property
-    def never_found(self) -> tuple[int, ...]:
-        """Return the tokens of the vocabulary that are always given and never generated."""
-        return ()
-
-    @property
     def width(self) -> int:
-        """Return the number of tokens of a padded sequence."""
         return self.longest or self.max_length
 
     @property
     def layout(self) -> Layout:
-        """Return how its sequences are laid out for its kind of model."""
         return layout_of(self.model, self.max_length, self.width, self.pad)
 
     @property
@@ -130,28 +141,18 @@ class PreparedTask(FileSettings):
         return [token for token in self.layout.clean(sequence) if token < self.text.size]
 
     def check_base(self, base: str, vocab_size: int | None = None) -> None:
-        """Raise if a pretrained model has other tokens than the data, or (of ``vocab_size``) too few."""
-        if vocab_size is not None:
-            self._check_size(base, vocab_size)
-            return
-        theirs = tokenizer_of(base)
+        theirs = tokenizer_of(base) if vocab_size is None else None
+        remedy = f"use the tokenizer that belongs to it (--tokenizer {base})"
         if theirs is not None and not self.text.same_tokens(theirs):
-            raise ValueError(
-                f"the tokens of the data are not those of {base}: use the tokenizer that belongs to it "
-                f"(--tokenizer {base})"
-            )
-
-    def _check_size(self, base: str, vocab_size: int) -> None:
-        if self.vocab_size <= vocab_size:
-            return
-        problem = f"the task has {self.vocab_size:,} tokens and {base} knows {vocab_size:,}: "
-        if self.text.size > vocab_size:
-            raise ValueError(problem + f"use the tokenizer that belongs to it (--tokenizer {base})")
-        raise ValueError(
-            problem + f"{self.vocab_size - self.text.size} that stand behind those of the tokenizer (PAD, or what "
-            "separates parts) have no row in its table; take a base with rows to spare, as LLaDA has, or for PAD a "
-            "token that is there (pad_id in [task])"
-        )
+            raise ValueError(f"the tokens of the data are not those of {base}: {remedy}")
+        if vocab_size is not None and self.vocab_size > vocab_size:
+            if self.text.size <= vocab_size:
+                remedy = (
+                    f"{self.vocab_size - self.text.size} that stand behind those of the tokenizer (PAD, or what "
+                    "separates parts) have no row in its table; take a base with rows to spare, as LLaDA has, or for "
+                    "PAD a token that is there (pad_id in [task])"
+                )
+            raise ValueError(f"the task has {self.vocab_size:,} tokens and {base} knows {vocab_size:,}: {remedy}")
 
     def show(self, tokens: Sequence[int | None]) -> str:
         """Return the text of a state; ``·`` is a mask."""
@@ -161,6 +162,9 @@ class PreparedTask(FileSettings):
             known = self.clean([token for token in entries if token is not None])
             parts.append("·" * len(entries) if masked else self.text.decode(known))
         return "".join(parts)
+
+    def pipeline(self, model: FlexMDMModel) -> Any:
+        return pipeline_class(self.name)(self, model)
 
 
 def _digest(store: TokenStore) -> str:
@@ -191,5 +195,4 @@ class StoredExamples:
         return len(self.store)
 
     def some(self, num: int, seed: int = 0) -> Tensor:
-        """Return the indices of ``num`` of them at random, or of all: files are often sorted."""
         return torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:num]

@@ -9,11 +9,11 @@ from rich.markup import escape
 
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.tasks.likelihoods import bits
+from flexmdm.tasks.pipeline import EMPTY
 from flexmdm.tasks.task import Task
 from flexmdm.training.sharding import is_sharded
 
 SAMPLES_FILE = "samples.txt"
-EMPTY = "(empty)"  # shown for a text without characters
 _SAMPLES, _SEQUENCES, _TIMES = 2, 32, 8
 
 

@@ -1,4 +1,4 @@
-"""The registry of tasks: a new task is one folder beside this file and one line below.
+"""The registry of tasks: a new task is one folder beside this file and one entry below.
 
 Nothing heavy is imported before a task is used: `flexmdm --help` reads the settings alone.
 """
@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flexmdm.tasks.task import Task
 
-_TASKS: dict[str, tuple[str | type, str | type]] = {  # name: settings, task
-    "text": ("flexmdm.tasks.text.settings:TextSettings", "flexmdm.tasks.text.task:TextTask"),
-    "sft": ("flexmdm.tasks.sft.settings:SFTSettings", "flexmdm.tasks.sft.task:SFTTask"),
-    "code": ("flexmdm.tasks.code.settings:CodeSettings", "flexmdm.tasks.code.task:CodeTask"),
-    "maze": ("flexmdm.tasks.maze.settings:MazeSettings", "flexmdm.tasks.maze.task:MazeTask"),
-}
+# The folder of each task, and how the names of its classes begin: TextSettings in text/settings.py, TextTask in
+# text/task.py, TextPipeline in text/pipeline.py. A task from elsewhere is its own class.
+_TASKS: dict[str, str | type] = {"text": "Text", "sft": "SFT", "code": "Code", "maze": "Maze"}
 PRETRAINED = Path(__file__).parents[1] / "pretrained"  # the weights that come with the package, by name
 DEFAULT_TASK = "text"  # of a file whose task nobody names
 
 
 def register(name: str, task: type[Task]) -> None:
     """Make a task known by its name, as those above are."""
-    _TASKS[name] = task, task
+    _TASKS[name] = task
 
 
 def task_names() -> list[str]:
@@ -34,12 +31,17 @@ def task_names() -> list[str]:
 
 def settings_class(name: str | None) -> type[Any]:
     """Return the class with the settings of a task, by its name."""
-    return _resolved(_entry(name)[0])
+    return _class_of(name, "Settings")
 
 
 def task_class(name: str | None) -> type[Task]:
     """Return the class of a task, by its name."""
-    return _resolved(_entry(name)[1])
+    return _class_of(name, "Task")
+
+
+def pipeline_class(name: str) -> type[Any]:
+    """Return the class of the pipeline of a task of this package, by its name."""
+    return _class_of(name, "Pipeline")
 
 
 def task_of(stored: dict[str, Any], folder: Path | None = None) -> Task:
@@ -47,15 +49,11 @@ def task_of(stored: dict[str, Any], folder: Path | None = None) -> Task:
     return task_class(stored.get("name")).from_dict(stored, folder)
 
 
-def _entry(name: str | None) -> tuple[str | type, str | type]:
+def _class_of(name: str | None, part: str) -> Any:
     if name not in _TASKS:
         *others, last = _TASKS
         raise ValueError(f"unknown task {name!r}; the known ones are {', '.join(others)} and {last}")
-    return _TASKS[str(name)]
-
-
-def _resolved(found: str | type) -> Any:
+    found = _TASKS[str(name)]
     if not isinstance(found, str):
         return found
-    module, _, name = found.partition(":")
-    return getattr(import_module(module), name)
+    return getattr(import_module(f"flexmdm.tasks.{name}.{part.lower()}"), found + part)

@@ -5,6 +5,7 @@ A field is an option of ``flexmdm train``, a key of ``[task]`` in a configuratio
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -22,14 +23,17 @@ def weights(text: str) -> dict[str, float]:
         raise ValueError(f"--mixture is a list such as unconditional=1,prefix=0.5; got {text!r}") from None
 
 
+def full_mixture(given: dict[str, float], known: Collection[str]) -> dict[str, float]:
+    """Return all weights of a mixture in the order of their ``known`` names; those that are not given are 0."""
+    if not set(given) <= set(known):
+        raise ValueError(f"a mixture has the weights {', '.join(known)}; got {', '.join(given)}")
+    return {name: float(given.get(name, 0.0)) for name in known}
+
+
 class Stored:
-    """Settings that a run writes down and reads back.
+    """Settings that a run writes down and reads back."""
 
-    Attributes:
-        sample_options: the options of ``flexmdm sample`` that only this task has.
-    """
-
-    sample_options: ClassVar[tuple[str, ...]] = ()
+    sample_options: ClassVar[tuple[str, ...]] = ()  # options of `flexmdm sample` that only this task has
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings as JSON has them."""
@@ -52,20 +56,16 @@ class Stored:
 
 @dataclass(frozen=True)
 class FileSettings(Stored):
-    """The settings that all tasks on a user's own files have.
+    """The settings that all tasks on a user's own files have; see also `flexmdm.data.Preparation`.
 
     Attributes:
-        data: files, folders or data sets.
-        model: the kind of model that the examples are for.
-        skip_bad, tokenizer, vocabulary, max_length, held_out: of the `flexmdm.data.Preparation`.
-        held_out_data: files to hold out instead of a share of the data.
         data_seed: seed of the split and of what is random in the examples.
         contents: a digest of the data that the run began with, every held-out sequence too (filled in by `settled`).
         longest: tokens of the longest sequence, to which MDM pads (filled in by `settled`).
         folder: the folder with the tokenizer, for a task that has been trained already.
     """
 
-    data: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()  # files, folders or data sets
     model: str = FLEXMDM
     _: KW_ONLY
     skip_bad: bool = setting(False, help="Count lines that cannot be read and go on, rather than stop at the first.")
@@ -75,7 +75,7 @@ class FileSettings(Stored):
     vocabulary: int | None = setting(None, help="Number of tokens of a BPE.", flag="--vocab-size", min=2)
     max_length: int = setting(256, help="Most tokens of a sequence. [default: 256]", min=1)
     held_out: float = 0.05
-    held_out_data: tuple[str, ...] = ()
+    held_out_data: tuple[str, ...] = ()  # held out instead of a share of the data
     data_seed: int = 0
     contents: str | None = None
     longest: int | None = None

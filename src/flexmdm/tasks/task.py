@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
@@ -23,7 +22,7 @@ class HeldOut(Examples, Protocol):
     """Held-out examples, which also know what is to be found in each of them."""
 
     def some(self, num: int, seed: int = 0) -> Tensor:
-        """Return the indices of ``num`` of them at random, or of all."""
+        """Return the indices of ``num`` of them at random, or of all: files are often sorted."""
         ...
 
     def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
@@ -75,7 +74,7 @@ class Task(Protocol):
     def validation(self) -> HeldOut: ...
 
     def settled(self, console: Console | None = None) -> Self:
-        """Return the same task with everything chosen that was left open."""
+        """Return the same task with everything chosen that was left open; prepares the data if need be."""
         ...
 
     def check_base(self, base: str, vocab_size: int | None = None) -> None:
@@ -97,7 +96,6 @@ class Task(Protocol):
     def to_dict(self) -> dict[str, Any]: ...
 
     @classmethod
-    @abstractmethod
     def from_dict(cls, stored: dict[str, Any], folder: Path | None = None) -> Self:
         """Return the task that ``to_dict`` wrote down, with what it left in the ``folder`` of its run."""
         ...

@@ -18,17 +18,16 @@ def test_prefix_suffix_and_separators_survive_and_no_special_token_is_found(make
     """An untrained model gives every token about the same chance; 8 middles for each of 5 pairs."""
     pipeline = make_pipeline(model)
     task = pipeline.task
-    sides = [task.encode(*pair) for pair in PAIRS]
-    prompts = [task.prompt(*side) for side in sides]
+    sides = [pipeline.encode(pair) for pair in PAIRS]
+    prompts = [pipeline.prompt(side) for side in sides]
     lengths = set()
     for one in generated(task, pipeline.model, prompts, 8, steps=4, **options):
-        prefix, suffix = sides[one.prompt]
-        middle = task.middle(one.sequence, prefix, suffix)
+        side = sides[one.prompt]
+        middle = list(pipeline.decode(PAIRS[one.prompt], side, prompts[one.prompt], one).tokens)
+        ahead, behind = task.around(*side)
         if model == "flexmdm":
-            left, right = task.specials.in_place(prefix, suffix)
-            assert one.sequence == left + middle + right
+            assert one.sequence == ahead + middle + behind
         else:
-            ahead = task.specials.ahead(prefix, suffix)
             assert one.sequence[: len(ahead) + len(middle)] == ahead + middle
             assert len(one.sequence) == task.width
             assert set(one.sequence[len(ahead) :]).isdisjoint(task.never_found)
@@ -44,7 +43,7 @@ def test_strings_in_strings_out(make_pipeline, model):
     assert len(filled) == len(PAIRS)
     for one, (prefix, suffix) in zip(filled, PAIRS, strict=True):
         assert one.text == pipeline.task.text.decode(one.tokens) and one.evaluations >= 1
-        assert one.context == sum(map(len, pipeline.task.encode(prefix, suffix)))
+        assert one.context == sum(map(len, pipeline.encode((prefix, suffix))))
     assert pipeline.fill([], steps=4) == [] and len(pipeline.fill(PAIRS[:1], num=3, steps=4)) == 3
     assert pipeline.fill(PAIRS, steps=4, batch_size=2) == filled
 

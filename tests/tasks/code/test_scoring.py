@@ -80,7 +80,7 @@ def test_lines_of_one_function_tell_less_than_functions(problems):
 def test_programs_run_on_the_cores_that_we_may_use(problems, monkeypatch):
     asked = []
 
-    def run_all(programs, limits, workers):
+    def run_all(programs, workers):
         asked.append(workers)
         return [(number, SimpleNamespace(result="passed")) for number in range(len(programs))]
 
@@ -152,7 +152,7 @@ def test_an_error_of_ours_counts_against_no_sample(problems, tmp_path, monkeypat
     """The disk is full after the first; what was found is kept."""
     results, samples = tmp_path / "results.jsonl", canonical(problems)
 
-    def run_all(programs, limits, workers):
+    def run_all(programs, workers):
         yield 1, SimpleNamespace(result="failed: marked")
         raise OSError("No space left on device")
 

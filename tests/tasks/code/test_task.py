@@ -9,7 +9,13 @@ from rich.console import Console
 from flexmdm.canvas import Role
 from flexmdm.tasks.code.cutting import Cutting
 from flexmdm.tasks.code.task import CodeTask
+from flexmdm.tasks.pipeline import Generated
 from flexmdm.tasks.registry import task_of
+
+
+def middle_of(pipeline, sides, sequence):
+    """The tokens that are read out of a generated sequence."""
+    return list(pipeline.decode(("", ""), sides, None, Generated(0, sequence, [], 1, False, ())).tokens)
 
 
 def examples(task):
@@ -22,27 +28,28 @@ def examples(task):
 @pytest.mark.parametrize("tokenizer", ["bpe", "bytes"])
 def test_examples_are_what_generation_starts_from_with_the_middle_put_in(make_task, tokenizer):
     flexmdm, mdm = (make_task(model, tokenizer, mixture={"line": 1, "lines": 1}) for model in ("flexmdm", "mdm"))
+    growing, padded = flexmdm.pipeline(None), mdm.pipeline(None)
     index = torch.arange(len(flexmdm.train))
     triples = flexmdm.train.triples(index, index)
     assert triples == mdm.train.triples(index, index) and len(triples) > 20
     for (prefix, middle, suffix), in_place, behind in zip(triples, examples(flexmdm), examples(mdm), strict=True):
-        sides = flexmdm.encode(prefix, suffix)
+        sides = growing.encode((prefix, suffix))
         if flexmdm.text.decode(sides[0]) != prefix or flexmdm.text.decode(sides[1]) != suffix:
             continue  # shortened
         found = [token for token, role in zip(*in_place[:2], strict=True) if role == Role.FREE]
         assert flexmdm.text.decode(found) == middle
-        prompt = flexmdm.prompt(*sides)
+        prompt = growing.prompt(sides)
         assert list(prompt.tokens) == [t for t, role in zip(*in_place[:2], strict=True) if role == Role.FIXED]
         assert list(prompt.open_gaps) == in_place[2]
-        assert flexmdm.middle(in_place[0], *sides) == found
-        prompt = mdm.prompt(*sides)
+        assert middle_of(growing, sides, in_place[0]) == found
+        prompt = padded.prompt(sides)
         assert list(prompt.tokens) == [
             token if role == Role.FIXED else None for token, role in zip(*behind[:2], strict=True)
         ]
         masks = prompt.tokens.count(None)
         assert behind[0][-masks:] == found + [mdm.pad] * (masks - len(found))
         assert set(behind[1]) == {Role.FIXED, Role.PRESENT} and not any(behind[2] + list(prompt.open_gaps))
-        assert mdm.middle(behind[0], *sides) == found
+        assert middle_of(padded, sides, behind[0]) == found
 
 
 def test_special_tokens_are_behind_those_of_the_tokenizer(make_task):
@@ -62,7 +69,7 @@ def test_a_function_is_cut_anew_each_time_and_the_same_for_the_same_number(make_
     assert len(set(triples)) > 5 and len({"".join(three) for three in triples}) == 1
     assert task.train.triples(index[:1], torch.tensor([7])) == triples[7:8]
     short = Cutting(0, 0, 1, most_tokens=8, inside=0)
-    assert task.train.cut(index, torch.arange(20), short).sizes.max() <= 8
+    assert max(len(middle) for _, middle, _ in task.train.cut(index, torch.arange(20), short)) <= 8
 
 
 def test_modules_are_held_out_as_a_whole_and_functions_taken_once(make_task, programs):
@@ -88,16 +95,17 @@ def test_long_functions_are_split_between_lines_or_dropped(make_task, programs, 
 
 def test_what_is_farthest_from_the_gap_is_left_out(make_task):
     task = make_task(max_length=100)
-    most = task.width - 3
+    pipeline, most = task.pipeline(None), task.width - 3
     before, after = "".join(f"x{n} = 1\n" for n in range(300)), "".join(f"y{n} = 2\n" for n in range(300))
     for prefix, suffix in ((before, after), (before, ""), ("", after), ("a" * 3000, "b" * 2000), (before, "y\n")):
-        left, right = (task.text.decode(side) for side in task.encode(prefix, suffix))
+        sides = pipeline.encode((prefix, suffix))
+        left, right = map(task.text.decode, sides)
         assert prefix.endswith(left) and suffix.startswith(right) and bool(left) == bool(prefix)
-        used = sum(map(len, task.encode(prefix, suffix)))
+        used = sum(map(len, sides))
         assert most // 2 < used <= most * 7 / 8
-        task.prompt(*task.encode(prefix, suffix))
+        pipeline.prompt(sides)
     with pytest.raises(ValueError, match="prefix and suffix leave no room for a middle: they have 97 tokens"):
-        task.prompt([0] * 50, [0] * 47)
+        pipeline.prompt(([0] * 50, [0] * 47))
 
 
 def test_a_run_can_be_loaded_again(make_task, tmp_path):

@@ -4,7 +4,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from flexmdm.data import TextTokenizer
-from flexmdm.tasks.sft.formats import PromptFormat
+from flexmdm.tasks.sft.preparation import PromptFormat
 
 TURNS = (("system", "Be brief."), ("user", "Où?"), ("assistant", "Là."), ("user", "Et {prompt} 😀?"))
 

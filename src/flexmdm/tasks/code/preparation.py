@@ -25,12 +25,8 @@ _PROBE = "def f(x):\n    return  x\n\n"
 class CodePreparation(Preparation):
     """How functions become sequences; one that stands in the data twice is taken once.
 
-    Args:
-        source, held_out_source: of functions.
-        long: functions that are longer than ``max_length`` are split between lines (and then they are several windows
-            of a function), or dropped. One with a single line that is longer is dropped.
-
-    The others are those of `Preparation`.
+    Functions that are longer than ``max_length`` are split between lines (and then they are several windows of a
+    function), or dropped, as ``long`` says. One with a single line that is longer is dropped.
     """
 
     noun: ClassVar[str] = "function"

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from flexmdm.data.formats import read_jsonl
 from flexmdm.sandbox import Program
 
+# The official names of the benchmarks, their files (.jsonl.gz or .jsonl), and how many problems they have.
 SPLITS = {
     "single-line": "HumanEval-SingleLineInfilling",
     "multi-line": "HumanEval-MultiLineInfilling",
     "random-span": "HumanEval-RandomSpanInfilling",
     "random-span-light": "HumanEval-RandomSpanInfillingLight",
 }
-"""The official names of the benchmarks, and their files (.jsonl.gz or .jsonl)."""
-
 SIZES = {"single-line": 1033, "multi-line": 5815, "random-span": 1640, "random-span-light": 164}
-"""How many problems they have."""
-
-_ENDINGS = (".jsonl.gz", ".jsonl")
 
 
 @dataclass(frozen=True)
@@ -64,21 +60,16 @@ class Sample:
 
 
 def read_problems(path: Path, split: str = "single-line") -> dict[str, Problem]:
-    """Read problems by their task id.
-
-    Args:
-        path: the folder of the official files, or one file.
-        split: which of the `SPLITS` to take from a folder.
-    """
-    fields = list(Problem.__dataclass_fields__)
+    """Read problems by their task id, from one file or from the folder of the official files."""
+    file, names = file_of(Path(path), split), [one.name for one in fields(Problem)]
     problems: dict[str, Problem] = {}
-    for where, record in read_jsonl(file_of(Path(path), split), fields):
-        problem = Problem(**{field: record[field] for field in fields})
+    for where, record in read_jsonl(file, names):
+        problem = Problem(**{name: record[name] for name in names})
         if problem.task_id in problems:
             raise ValueError(f"{where}: the task {problem.task_id!r} stands twice in the file")
         problems[problem.task_id] = problem
     if not problems:
-        raise ValueError(f"there are no problems in {file_of(Path(path), split)}")
+        raise ValueError(f"there are no problems in {file}")
     return problems
 
 
@@ -107,14 +98,14 @@ def read_samples(file: Path, problems: dict[str, Problem]) -> list[Sample]:
 
 
 def file_of(path: Path, split: str = "single-line") -> Path:
-    """Return the file of the problems of a split, see `read_problems`."""
+    """Return the file of the problems of a split, one of the `SPLITS`, in a folder; or the file that was given."""
     if split not in SPLITS:
         raise ValueError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
     if not path.is_dir():
         return path
-    for ending in _ENDINGS:
+    for ending in (".jsonl.gz", ".jsonl"):
         if (path / (SPLITS[split] + ending)).is_file():
             return path / (SPLITS[split] + ending)
     raise FileNotFoundError(
-        f"{path} has no {SPLITS[split]}{_ENDINGS[0]}; it is in github.com/openai/human-eval-infilling, folder data"
+        f"{path} has no {SPLITS[split]}.jsonl.gz; it is in github.com/openai/human-eval-infilling, folder data"
     )

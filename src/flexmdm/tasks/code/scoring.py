@@ -8,7 +8,7 @@ import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from flexmdm.data.formats import read_jsonl
 from flexmdm.evaluation.intervals import Interval, share, wilson
-from flexmdm.sandbox import BROKE, Limits, Program, run_all
+from flexmdm.sandbox import BROKE, Program, run_all
 from flexmdm.tasks.code.problems import Problem, Sample
 
 _KS = (1, 10, 100)
@@ -24,21 +24,13 @@ _KS = (1, 10, 100)
 
 @dataclass(frozen=True)
 class Item:
-    """A filling and what became of it; a line of the results file.
-
-    Attributes:
-        task_id: of its problem.
-        completion_id: which of the problem's samples it is, from 0.
-        completion: the filling.
-        result: ``passed``, ``timed out``, or ``failed:`` and why.
-        program: tells the program that was run, its tests too, from others.
-    """
+    """A filling and what became of it; a line of the results file."""
 
     task_id: str
-    completion_id: int
+    completion_id: int  # which of the problem's samples it is
     completion: str
-    result: str
-    program: str
+    result: str  # "passed", "timed out", or "failed:" and why
+    program: str  # digest of the program that was run, its tests too
 
     @property
     def passed(self) -> bool:
@@ -53,7 +45,6 @@ class CodeScore:
     """How many fillings are right.
 
     Attributes:
-        items: in the order of the samples.
         pass_at: for each k for which every task has k samples, the estimate with its 95% interval, in which tasks that
             are cut from one function count as a group.
     """
@@ -81,18 +72,15 @@ def score(
     samples: Sequence[Sample],
     *,
     results: Path | None = None,
-    limits: Limits | None = None,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> CodeScore:
     """Run each sample against its problem's tests.
 
     Args:
-        problems: by task id.
-        samples: one or more for each task that is to count.
+        problems, samples: the problems by task id, and one or more samples for each that is to count.
         results: a .jsonl that gets each item as soon as it is known. What it already holds of the same samples with the
             same tests is not run again, unless the sandbox broke; in the end its lines are in the order of the samples.
-        limits: of each program.
         workers: programs at a time; by default one for each core that this process may use.
         progress: called with how many are done, and of how many.
 
@@ -102,27 +90,40 @@ def score(
     >>> [item.result for item in scored.items], round(scored.pass_at[1].value, 2)
     (['passed', 'passed', 'failed: AssertionError'], 0.67)
     """
-    waiting = _numbered(problems, samples)
-    programs = [problems[sample.task_id].program(sample.completion) for sample in samples]
-    digests = list(map(_digest, programs))
-    items = _finished(results, waiting, digests) if results is not None else {}
-    todo = [number for number in range(len(waiting)) if number not in items]
+    programs: list[Program] = []
+    items: list[Item] = []  # without a result while they wait
+    seen: Counter[str] = Counter()
+    for sample in samples:
+        if sample.task_id not in problems:
+            raise ValueError(f"there is no task {sample.task_id!r} among the {len(problems)} problems")
+        programs.append(problems[sample.task_id].program(sample.completion))
+        digest = hashlib.sha256(json.dumps(astuple(programs[-1])).encode()).hexdigest()[:16]
+        items.append(Item(sample.task_id, seen[sample.task_id], sample.completion, "", digest))
+        seen[sample.task_id] += 1
+    if not items:
+        raise ValueError("there is nothing to score: give at least one sample")
+    if results is not None:
+        _take_over(results, items)
+    todo = [number for number, item in enumerate(items) if not item.result]
+    done = len(items) - len(todo)
     try:
         with open(results or os.devnull, "a", encoding="utf-8") as log:
-            for index, verdict in run_all([programs[number] for number in todo], limits, workers or _cores()):
+            for index, verdict in run_all([programs[number] for number in todo], workers=workers or _cores()):
                 number = todo[index]
-                item = items[number] = Item(*waiting[number], verdict.result, digests[number])
-                log.write(_line(item))
+                items[number] = replace(items[number], result=verdict.result)
+                log.write(_line(items[number]))
                 log.flush()
+                done += 1
                 if progress is not None:
-                    progress(len(items), len(waiting))
+                    progress(done, len(items))
     except OSError as error:  # of ours: it must not count against a sample
-        kept = f"; {len(items):,} verdicts are kept in {results}, and the same command goes on" if results else ""
-        raise OSError(f"not all of the {len(waiting):,} samples could be tested ({error}){kept}") from error
-    ordered = tuple(items[number] for number in range(len(waiting)))
+        kept = f"; {done:,} verdicts are kept in {results}, and the same command goes on" if results else ""
+        raise OSError(f"not all of the {len(items):,} samples could be tested ({error}){kept}") from error
     if results is not None:
-        _write(results, ordered)
-    return CodeScore(ordered, _estimates(ordered))
+        new = results.with_name(results.name + ".new")
+        new.write_text("".join(map(_line, items)), encoding="utf-8")
+        new.replace(results)
+    return CodeScore(tuple(items), _estimates(items))
 
 
 def pass_at_k(num: int, right: int, k: int) -> float:
@@ -153,67 +154,37 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _numbered(problems: Mapping[str, Problem], samples: Sequence[Sample]) -> list[tuple[str, int, str]]:
-    """Return task, number within the task and filling of each sample."""
-    seen: Counter[str] = Counter()
-    numbered = []
-    for sample in samples:
-        if sample.task_id not in problems:
-            raise ValueError(f"there is no task {sample.task_id!r} among the {len(problems)} problems")
-        numbered.append((sample.task_id, seen[sample.task_id], sample.completion))
-        seen[sample.task_id] += 1
-    if not numbered:
-        raise ValueError("there is nothing to score: give at least one sample")
-    return numbered
-
-
 def _estimates(items: Sequence[Item]) -> dict[int, Interval]:
+    """Return pass@k over tasks."""
     by_task: dict[str, list[bool]] = defaultdict(list)
     for item in items:
         by_task[item.task_id].append(item.passed)
     counts = [(len(passed), sum(passed)) for passed in by_task.values()]
-    functions = list(map(function_of, by_task))
-    return {k: _estimate(counts, functions, k) for k in _KS if k <= min(num for num, _ in counts)}
+    found = {}
+    for k in (k for k in _KS if k <= min(num for num, _ in counts)):
+        values = [pass_at_k(num, right, k) for num, right in counts]
+        if len(counts) > 1:
+            found[k] = share(np.array(values), list(map(function_of, by_task)))
+        else:  # one task does not show how tasks differ; for k = 1 its samples give an interval
+            found[k] = Interval(values[0], *(wilson(*counts[0][::-1]) if k == 1 else (0.0, 1.0)))
+    return found
 
 
-def _estimate(counts: Sequence[tuple[int, int]], functions: Sequence[str], k: int) -> Interval:
-    """Return pass@k over tasks, given the numbers of samples and of right ones of each."""
-    if len(counts) == 1:  # one task does not show how tasks differ; for k = 1 its samples give an interval
-        num, right = counts[0]
-        return Interval(pass_at_k(num, right, k), *(wilson(right, num) if k == 1 else (0.0, 1.0)))
-    return share(np.array([pass_at_k(num, right, k) for num, right in counts]), functions)
-
-
-# The results file -----------------------------------------------------------------------------------------------------
-
-
-def _digest(program: Program) -> str:
-    return hashlib.sha256(json.dumps(astuple(program)).encode()).hexdigest()[:16]
-
-
-def _finished(results: Path, waiting: Sequence[tuple[str, int, str]], digests: Sequence[str]) -> dict[int, Item]:
-    """Read the results of an interrupted scoring of these programs, and remove a last line that was cut off."""
+def _take_over(results: Path, items: list[Item]) -> None:
+    """Put the results of an interrupted scoring into the items, and remove a last line that was cut off."""
     results.parent.mkdir(parents=True, exist_ok=True)
     if not results.exists():
-        return {}
+        return
     whole, _, cut = results.read_bytes().rpartition(b"\n")
     if cut:
         results.write_bytes(whole + b"\n" if whole else b"")
-    numbers = {(task_id, completion_id): number for number, (task_id, completion_id, _) in enumerate(waiting)}
-    items = {}
+    numbers = {(item.task_id, item.completion_id): number for number, item in enumerate(items)}
     for where, record in read_jsonl(results, ["task_id", "completion", "result"]):
         number = numbers.get((record["task_id"], record.get("completion_id", 0)))
-        if number is None or waiting[number][2] != record["completion"]:
+        if number is None or items[number].completion != record["completion"]:
             raise ValueError(f"{where}: this is the result of another sample; delete the file or name another")
-        if record.get("program") == digests[number] and record["result"] != BROKE:
-            items[number] = Item(*waiting[number], record["result"], digests[number])
-    return items
-
-
-def _write(results: Path, items: Sequence[Item]) -> None:
-    new = results.with_name(results.name + ".new")
-    new.write_text("".join(map(_line, items)), encoding="utf-8")
-    new.replace(results)
+        if record.get("program") == items[number].program and record["result"] != BROKE:
+            items[number] = replace(items[number], result=record["result"])
 
 
 def _line(item: Item) -> str:

@@ -8,30 +8,24 @@ from typing import Literal
 from flexmdm.settings import setting
 from flexmdm.tasks.settings import FileSettings, weights
 
-_WEIGHTS = {"line": 0.5, "lines": 0.25, "span": 0.25}
+WEIGHTS = {"line": 0.5, "lines": 0.25, "span": 0.25}
 
 
 @dataclass(frozen=True)
 class CodeSettings(FileSettings):
-    """The settings of Python functions with a gap.
+    """The settings of Python functions with a gap; for the mixture see `flexmdm.tasks.code.cutting.Cutting`.
 
     Attributes:
         data: .py files, files with code in a field, folders, data sets, or ``stdlib``, see `flexmdm.data.CodeSource`.
-        field: of the `flexmdm.data.CodeSource`.
-        long: of the `flexmdm.tasks.code.preparation.CodePreparation`.
-        mixture: how often ``line``, ``lines`` and ``span`` are cut out, see `flexmdm.tasks.code.cutting.Cutting`.
         max_length: tokens of a function at most, with up to 3 special ones.
     """
 
-    tokenizer: str = setting(
-        "bpe", help="Tokenizer: characters, bytes, bpe, or one of Hugging Face. [default: by the data; code: bpe]"
-    )
     field: str | None = setting(None, help="Field or column to read. [default: text; code: code]")
     long: Literal["split", "drop"] = setting(
         "split", help="Treatment of longer sequences: split or drop. [default: split]"
     )
     mixture: dict[str, float] = setting(
-        default_factory=lambda: dict(_WEIGHTS),
+        default_factory=lambda: dict(WEIGHTS),
         help="Weights of what is cut out, such as line=2,lines=1,span=1. [default: all]",
         parse=weights,
     )

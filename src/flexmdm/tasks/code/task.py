@@ -1,50 +1,101 @@
-"""Python functions with a gap as a task: what stands before and behind it is fixed, for FlexMDM and MDM."""
+"""Python functions with a gap as a task: what stands before and behind it is fixed, for FlexMDM and MDM.
+
+A function is written as in the paper's appendix. FlexMDM reads ``prefix [SEP] middle [SEP] suffix`` and finds the
+middle in the gap between the separators. MDM reads ``[PRE] prefix [SUF] suffix [SEP] middle`` and then PAD, so that the
+number of masks does not tell the length. The paper sometimes puts an instruction in front, the same for every example,
+which would say no more than the separators do.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from flexmdm.canvas import Prompt, Template
+from flexmdm.canvas import Template
 from flexmdm.data.functions import CodeSource
-from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.sequences import Ragged
-from flexmdm.tasks.code.cutting import Cut, Cutter, Cutting
-from flexmdm.tasks.code.pipeline import CodePipeline
-from flexmdm.tasks.code.preparation import CodePreparation, encode_lines
-from flexmdm.tasks.code.settings import CodeSettings
-from flexmdm.tasks.code.templates import NUM_SPECIALS, Specials, behind, in_place
+from flexmdm.tasks.code.cutting import Cutter, Cutting, Parts
+from flexmdm.tasks.code.preparation import CodePreparation
+from flexmdm.tasks.code.settings import WEIGHTS, CodeSettings
+from flexmdm.tasks.layouts import gap_examples
 from flexmdm.tasks.prepared import PreparedTask, StoredExamples
+from flexmdm.tasks.settings import full_mixture
 
-if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
-    from flexmdm.backbones.model import FlexMDMModel
+NUM_SPECIALS = 3  # that a function gets at most
 
-_WEIGHTS = ("line", "lines", "span")
-_ROOM = 1 / 8  # of the longest function, for a middle at least: the text around it is shortened if need be
+
+class Specials(NamedTuple):
+    """The special tokens, which are no text.
+
+    >>> Specials(100, 101, 102, 103).around([1, 2], [3], inserts=True)
+    ([1, 2, 100], [100, 3])
+    >>> Specials(100, 101, 102, 103).around([1, 2], [3], inserts=False)
+    ([101, 1, 2, 102, 3, 100], [])
+    """
+
+    sep: int
+    pre: int
+    suf: int
+    pad: int
+
+    def around(self, prefix: Sequence[int], suffix: Sequence[int], inserts: bool) -> tuple[list[int], list[int]]:
+        """Return the tokens left and right of the middle, for FlexMDM (which inserts) or for MDM."""
+        if inserts:
+            return [*prefix, self.sep], [self.sep, *suffix]
+        return [self.pre, *prefix, self.suf, *suffix, self.sep], []
+
+
+@dataclass(frozen=True, eq=False)
+class CodeExamples(StoredExamples):
+    """Functions that are cut anew each time they are seen."""
+
+    task: CodeTask
+
+    def cut(self, index: Tensor, numbers: Tensor, cutting: Cutting | None = None) -> list[Parts]:
+        """Cut the functions ``index`` ``[B]`` in three; the cuts belong to the ``numbers`` ``[B]``."""
+        task, functions = self.task, self.store.take(index)
+        longest = task.width - NUM_SPECIALS
+        return Cutter(task.text)(functions, cutting or task._cutting, longest, task.data_seed, numbers)
+
+    def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
+        """Return the functions ``index`` ``[B]`` as examples; the same cuts for both models."""
+        written = []
+        for prefix, middle, suffix in self.cut(index, numbers):
+            left, right = self.task.around(prefix, suffix)
+            written.append((left, middle, right))
+        return self.task.layout.example(*gap_examples(written))
+
+    def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
+        """Return the functions ``index`` ``[B]``, cut in the same way each time, and the sizes of their middles."""
+        middles = [middle for _, middle, _ in self.cut(index, index)]
+        tokens = torch.tensor([len(middle) for middle in middles])
+        characters = torch.tensor([len(self.task.text.decode(middle)) for middle in middles])
+        return *self.take(index, index), tokens, characters
+
+    def triples(self, index: Tensor, numbers: Tensor, cutting: Cutting | None = None) -> list[tuple[str, str, str]]:
+        """Return prefix, middle and suffix as text, to ask a `CodePipeline` with."""
+        decode = self.task.text.decode
+        cuts = self.cut(index, numbers, cutting)
+        return [(decode(prefix), decode(middle), decode(suffix)) for prefix, middle, suffix in cuts]
 
 
 @dataclass(frozen=True)
 class CodeTask(CodeSettings, PreparedTask):
-    """Filling gaps in Python functions.
+    """Filling gaps in Python functions, which are cut anew every time they are seen (`flexmdm.tasks.code.cutting`).
 
-    Every time a function is seen it is cut anew into prefix, middle and suffix (see `flexmdm.tasks.code.cutting`). The
-    formats are those of the paper's appendix (see `flexmdm.tasks.code.templates`), without an instruction. The
-    arguments are those of `CodeSettings`.
+    The arguments are those of `CodeSettings`.
     """
 
     nouns: ClassVar[str] = "gaps in functions (code)"
+    examples: ClassVar[type[StoredExamples]] = CodeExamples
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not set(self.mixture) <= set(_WEIGHTS):
-            raise ValueError(f"a mixture has the weights {', '.join(_WEIGHTS)}; got {', '.join(self.mixture)}")
-        object.__setattr__(self, "mixture", {name: float(self.mixture.get(name, 0.0)) for name in _WEIGHTS})
+        object.__setattr__(self, "mixture", full_mixture(self.mixture, WEIGHTS))
         _ = self._cutting  # raises if a weight is wrong
         if self.max_length <= NUM_SPECIALS:
             raise ValueError(f"max_length leaves no room for a function beside {NUM_SPECIALS} special tokens")
@@ -53,25 +104,16 @@ class CodeTask(CodeSettings, PreparedTask):
     def _cutting(self) -> Cutting:
         return Cutting(line=self.mixture["line"], lines=self.mixture["lines"], span=self.mixture["span"])
 
-    # Data -------------------------------------------------------------------------------------------------------------
-
     @property
     def _preparation(self) -> CodePreparation:
-        settings = self.field, self.skip_bad
-        return CodePreparation(
-            source=CodeSource(self.data, *settings),
-            tokenizer="bpe" if self.tokenizer == "auto" else self.tokenizer,
-            vocab_size=self.vocabulary,
-            max_length=self.max_length - NUM_SPECIALS,
-            long=self.long,
-            held_out=self.held_out,
-            held_out_source=CodeSource(self.held_out_data, *settings) if self.held_out_data else None,
-            seed=self.data_seed,
-        )
+        tokenizer = "bpe" if self.tokenizer == "auto" else self.tokenizer
+        ours: dict[str, Any] = {"tokenizer": tokenizer, "max_length": self.max_length - NUM_SPECIALS, "long": self.long}
+        return CodePreparation(**self._common(CodeSource, self.field, self.skip_bad) | ours)
 
     @property
     def specials(self) -> Specials:
-        return Specials(self.text.size)
+        """Return the special tokens, which stand behind those of the tokenizer."""
+        return Specials(*range(self.text.size, self.text.size + 4))
 
     @property
     def pad(self) -> int:
@@ -84,105 +126,14 @@ class CodeTask(CodeSettings, PreparedTask):
 
     @property
     def never_found(self) -> tuple[int, ...]:
-        """Return the special tokens that are always given."""
-        specials = self.specials
-        return (specials.sep,) if self.layout.inserts else (specials.sep, specials.pre, specials.suf)
+        """Return the special tokens that the model sees: they are always given and never generated."""
+        return self.specials[: 1 if self.layout.inserts else NUM_SPECIALS]
 
     @property
     def width(self) -> int:
         """Return the number of tokens of the longest function with its special tokens."""
         return self.max_length if self.longest is None else self.longest + NUM_SPECIALS
 
-    @cached_property
-    def cutter(self) -> Cutter:
-        return Cutter(self.text)
-
-    @cached_property
-    def train(self) -> CodeExamples:
-        return CodeExamples(self, self.prepared.train)
-
-    @cached_property
-    def validation(self) -> CodeExamples:
-        return CodeExamples(self, self.prepared.validation)
-
-    # Prompts and answers ----------------------------------------------------------------------------------------------
-
-    def encode(self, prefix: str, suffix: str) -> tuple[list[int], list[int]]:
-        """Return the tokens before and behind a gap, as in training: each line on its own.
-
-        Where they leave less than an eighth of the longest function to the middle, the lines that are farthest from
-        the gap are left out; in training, long functions are seen in windows too.
-        """
-        self.text.refuse_unknown([prefix, suffix])
-        before, after = ([line.tolist() for line in lines] for lines in encode_lines(self.text, [prefix, suffix]))
-        most = self.width - NUM_SPECIALS
-        before, after = _nearest(before, after, most - math.ceil(most * _ROOM))
-        return sum(before, []), sum(after, [])
-
-    def prompt(self, prefix: Sequence[int], suffix: Sequence[int]) -> Prompt:
-        """Return what generation starts from."""
-        if len(prefix) + len(suffix) + NUM_SPECIALS >= self.width:
-            raise Unanswerable(
-                f"prefix and suffix leave no room for a middle: they have {len(prefix) + len(suffix)} tokens, "
-                f"and this model was trained on at most {self.width} with {NUM_SPECIALS} special ones"
-            )
-        if self.layout.inserts:
-            return self.layout.between(self.specials.in_place(prefix, suffix))
-        return self.layout.behind(self.specials.ahead(prefix, suffix))
-
-    def middle(self, sequence: Sequence[int], prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
-        """Return the tokens of the middle: between the separators, or for MDM behind everything else and up to PAD."""
-        if self.layout.inserts:
-            return self.clean(sequence[len(prefix) + 1 : len(sequence) - len(suffix) - 1])
-        return self.clean(self.layout.found(sequence[len(prefix) + len(suffix) + NUM_SPECIALS :]))
-
-    def pipeline(self, model: FlexMDMModel) -> CodePipeline:
-        """Return the pipeline that fills gaps."""
-        return CodePipeline(self, model)
-
-
-@dataclass(frozen=True, eq=False)
-class CodeExamples(StoredExamples):
-    """Functions that are cut anew each time they are seen."""
-
-    task: CodeTask
-
-    def cut(self, index: Tensor, numbers: Tensor, cutting: Cutting | None = None) -> Cut:
-        """Cut the functions ``index`` ``[B]`` in three; the cuts belong to the ``numbers`` ``[B]``."""
-        task = self.task
-        longest = task.width - NUM_SPECIALS
-        return task.cutter(self.store.take(index), cutting or task._cutting, longest, task.data_seed, numbers)
-
-    def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
-        """Return the functions ``index`` ``[B]`` as examples; the same cuts for both models."""
-        cut = self.cut(index, numbers)
-        layout, specials = self.task.layout, self.task.specials
-        if layout.inserts:
-            return layout.example(*in_place(cut, specials))
-        x1, roles = behind(cut, specials)
-        return layout.example(x1, Template.of_roles(roles))
-
-    def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
-        """Return the functions ``index`` ``[B]``, cut in the same way each time, and the sizes of their middles."""
-        characters = torch.tensor([len(middle) for _, middle, _ in self.triples(index, index)])
-        return *self.take(index, index), self.cut(index, index).sizes, characters
-
-    def triples(self, index: Tensor, numbers: Tensor, cutting: Cutting | None = None) -> list[tuple[str, str, str]]:
-        """Return prefix, middle and suffix as text, to ask a `CodePipeline` with."""
-        decode = self.task.text.decode
-        parts = self.cut(index, numbers, cutting).parts()
-        return [(decode(prefix), decode(middle), decode(suffix)) for prefix, middle, suffix in parts]
-
-
-def _nearest(before: list[list[int]], after: list[list[int]], most: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the lines nearest to the gap, ``most`` tokens of them: the farthest line of the longer side goes first."""
-    before, after = list(before), list(after)
-    while (left := sum(map(len, before))) + (right := sum(map(len, after))) > most:
-        side, farthest = (before, 0) if left >= right else (after, -1)
-        if len(side) > 1:
-            side.pop(farthest)
-        elif side is before:
-            before = [before[0][left - max(most - right, most // 2) :]]
-        else:
-            after = [after[0][: max(most - left, most // 2)]]
-    return before, after
+    def around(self, prefix: Sequence[int], suffix: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return the tokens left and right of the middle as its kind of model reads them."""
+        return self.specials.around(prefix, suffix, self.layout.inserts)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+from dataclasses import asdict
 from pathlib import Path
 from zlib import crc32
 
@@ -39,9 +40,8 @@ def problems(
     r"""Draw different problems.
 
     Args:
-        num: how many.
+        num, split: how many, and of which split.
         seed: same seed, same problems; fewer are the first of more.
-        split: ``train`` or ``test``.
         events: how many a chain has, from and to. Each number is drawn equally often, but of short chains there are not
             many different ones, so that they are rarer among what is found.
         largest: of all numbers.
@@ -99,16 +99,16 @@ def _possible(rng: random.Random, number: int, largest: int) -> list[tuple[str, 
         fewer = (fewer - 1) % (number - 1) + 1
     inside = boxes * each
     every = [
-        (f"gets {more}", [f"{number}+{more}={number + more}"], number + more),
-        (f"loses {fewer}", [f"{number}-{fewer}={number - fewer}"], number - fewer),
-        ("doubles them", [f"{number}*2={number * 2}"], number * 2),
-        (
-            f"gets {boxes} boxes of {each}",
-            [f"{boxes}*{each}={inside}", f"{number}+{inside}={number + inside}"],
-            number + inside,
-        ),
+        (f"gets {more}", [], f"{number}+{more}", number + more),
+        (f"loses {fewer}", [], f"{number}-{fewer}", number - fewer),
+        ("doubles them", [], f"{number}*2", number * 2),
+        (f"gets {boxes} boxes of {each}", [f"{boxes}*{each}={inside}"], f"{number}+{inside}", number + inside),
     ]
-    return [one for one in every if 1 <= one[2] <= largest]
+    return [
+        (event, [*before, f"{formula}={after}"], after)
+        for event, before, formula, after in every
+        if 1 <= after <= largest
+    ]
 
 
 def main() -> None:
@@ -126,9 +126,8 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    rows = [{"question": problem.question, "answer": problem.answer} for problem in written]
-    options.out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    print(f"{len(rows):,} problems in {options.out}")
+    options.out.write_text("".join(json.dumps(asdict(problem)) + "\n" for problem in written), encoding="utf-8")
+    print(f"{len(written):,} problems in {options.out}")
 
 
 if __name__ == "__main__":

@@ -9,9 +9,7 @@ from pathlib import Path
 from flexmdm.data.formats import read_jsonl
 from flexmdm.tasks.math.answers import normalise
 
-SIZES = {"test": 1319, "train": 7473}
-"""The official splits, and how many problems they have."""
-
+SIZES = {"test": 1319, "train": 7473}  # problems of the official splits
 _FINAL = re.compile(r"####\s*(-?[$0-9.,]*[0-9]\.?)\s*$")
 
 
@@ -37,12 +35,7 @@ class WordProblem:
 
 
 def read_problems(path: Path, split: str = "test") -> list[WordProblem]:
-    """Read problems in the order of the file.
-
-    Args:
-        path: the folder of the official files, ``train.jsonl`` and ``test.jsonl`` (each also as .gz), or one file.
-        split: ``train`` or ``test``, from a folder.
-    """
+    """Read problems in the order of the file: one file, or that of a split in the folder of the official files."""
     file = file_of(Path(path), split)
     problems = []
     for where, record in read_jsonl(file, ["question", "answer"]):
@@ -55,7 +48,7 @@ def read_problems(path: Path, split: str = "test") -> list[WordProblem]:
 
 
 def file_of(path: Path, split: str = "test") -> Path:
-    """Return the file that has the problems of a split, see `read_problems`."""
+    """Return the file of a split, ``train`` or ``test``, in a folder; or the file that was given."""
     if not path.is_dir():
         return path
     for ending in (".jsonl", ".jsonl.gz"):

@@ -15,23 +15,14 @@ from flexmdm.tasks.math.problems import WordProblem
 
 @dataclass(frozen=True)
 class Item:
-    """A generated solution and its final number; a line of an evaluation's .jsonl.
+    """A generated solution and its final number; a line of an evaluation's .jsonl."""
 
-    Attributes:
-        number: index of the problem in the file.
-        question: question of that problem.
-        generation: the whole text that the model wrote.
-        answer: the number that was found in it by the flexible rule, or ``None``.
-        gold: the right number.
-        strict_answer: the number that was found by the strict rule, or ``None``.
-    """
-
-    number: int
+    number: int  # index of the problem in the file
     question: str
     generation: str
-    answer: str | None
+    answer: str | None  # the number that was found by the flexible rule
     gold: str
-    strict_answer: str | None
+    strict_answer: str | None  # the number that was found by the strict rule
 
     @property
     def correct(self) -> bool:
@@ -50,7 +41,6 @@ class MathScore:
     """The share of solutions that end with the right number.
 
     Attributes:
-        items: the solutions, in the order in which they were given.
         accuracy: share by the flexible rule (lm-eval's ``flexible-extract``), with its 95% Wilson interval.
         strict: share by the strict rule (lm-eval's ``strict-match``), likewise.
         unanswered: number of solutions without any number; they count as wrong.

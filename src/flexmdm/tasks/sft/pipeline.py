@@ -4,39 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 
 from flexmdm.canvas import Prompt
-from flexmdm.data import TextTokenizer
-from flexmdm.data.pairs import Messages
 from flexmdm.data.tokenizers import Unanswerable
-from flexmdm.tasks.pipeline import Answer, Generated, Pipeline, generated, texts_of
-from flexmdm.tasks.task import Task
+from flexmdm.tasks.pipeline import EMPTY, Answer, Generated, Pipeline, generated, texts_of
+from flexmdm.tasks.sft.task import SFTTask
 
 Question = str | Sequence[dict[str, str]]  # a conversation has messages, each with a role and a content
-_EMPTY = "(empty)"
-
-
-class Questions(Task, Protocol):
-    """A task with prompts and answers behind them."""
-
-    @property
-    def text(self) -> TextTokenizer: ...
-
-    @property
-    def validation(self) -> Any: ...
-
-    def encode(self, messages: Messages) -> list[int]: ...
-
-    def prompt(self, tokens: Sequence[int]) -> Prompt: ...
-
-    def answer(self, sequence: Sequence[int], prompt_length: int) -> list[int]: ...
 
 
 @dataclass(frozen=True)
-class SFTPipeline(Pipeline[Questions]):
+class SFTPipeline(Pipeline[SFTTask]):
     """A fine-tuned model with its tokenizer and its prompt format.
 
     Load one by `from_pretrained`, then ``pipeline.answer("What is 12 + 30?")``. It takes options of `flexmdm.generate`;
@@ -48,9 +29,8 @@ class SFTPipeline(Pipeline[Questions]):
 
     def answer(self, question: Any, num: int = 1, *, full: bool = False, **options: Any) -> Any:
         """Answer a question (a text, or the messages of a conversation) by a string, several by a list."""
-        one = _is_one(question)
-        questions: Any = [question] if one else question
-        return texts_of(self.answers(questions, num, **options), one, full)
+        one = isinstance(question, str) or (len(question) > 0 and isinstance(question[0], dict))
+        return texts_of(self.answers([question] if one else question, num, **options), one, full)
 
     def complete(self, text: Any, num: int = 1, *, full: bool = False, **options: Any) -> Any:
         """Answer a question, or several."""
@@ -58,20 +38,28 @@ class SFTPipeline(Pipeline[Questions]):
 
     def encode(self, request: Question) -> list[int]:
         """Return the tokens of a question, written as a prompt."""
-        return self.task.encode(_asked(request))
+        turns = [{"role": "user", "content": request}] if isinstance(request, str) else request
+        if not any(turn["content"].strip() for turn in turns):
+            raise Unanswerable("the prompt is empty, and this model answers prompts: write a question")
+        return self.task.encode(tuple((turn["role"], turn["content"]) for turn in turns))
 
     def prompt(self, tokens: Sequence[int], **settings: Any) -> Prompt:
-        """Return the prompt with the answer to find behind it."""
-        return self.task.prompt(tokens)
+        """Return what generation starts from: these tokens, and the answer to find behind them."""
+        most = self.task.layout.longest
+        if len(tokens) >= most:
+            raise Unanswerable(
+                f"the prompt leaves no room for an answer: it has {len(tokens)} tokens, "
+                f"and this model was trained on at most {most}; ask more briefly, or train with a larger --max-length"
+            )
+        return self.task.layout.between([tokens, []])
 
     def decode(self, request: Question, tokens: Sequence[int], prompt: Prompt, one: Generated) -> Answer:
         """Return the answer alone; its tokens are those of the prompt and the answer."""
         found = self.task.answer(one.sequence, len(tokens))
-        text, whole = self.task.text.decode(found), (*one.sequence[: len(tokens)], *found)
-        return Answer(text, (text,), whole, one.evaluations, one.hit_max_length, prompt, one.events)
+        text = self.task.text.decode(found)
+        return one.answer(text, [text], [*one.sequence[: len(tokens)], *found], prompt)
 
     def row(self, answer: Answer) -> dict[str, Any]:
-        """Return an answer as a file has it."""
         return {"answer": answer.text, "evaluations": answer.evaluations}
 
     def preview(self, num: int, seed: int, **options: Any) -> list[str]:
@@ -81,20 +69,6 @@ class SFTPipeline(Pipeline[Questions]):
         chosen = roomy[torch.randperm(len(roomy), generator=torch.Generator().manual_seed(seed))[:num]]
         pairs = zip(store.take(chosen).tolist(), store.prompts[chosen].tolist(), strict=True)
         prompts = [pair[:length] for pair, length in pairs]
-        found = generated(task, self.model, [task.prompt(prompt) for prompt in prompts], seed=seed, **options)
-        answers = [task.answer(one.sequence, len(prompts[one.prompt])) for one in found]
-        return [
-            task.show(prompt) + (task.show(answer) or _EMPTY) for prompt, answer in zip(prompts, answers, strict=True)
-        ]
-
-
-def _is_one(question: Any) -> bool:
-    return isinstance(question, str) or (len(question) > 0 and isinstance(question[0], dict))
-
-
-def _asked(question: Question) -> Messages:
-    one = isinstance(question, str)
-    messages = (("user", question),) if one else tuple((turn["role"], turn["content"]) for turn in question)
-    if not any(content.strip() for _, content in messages):
-        raise Unanswerable("the prompt is empty, and this model answers prompts: write a question")
-    return messages
+        found = generated(task, self.model, [self.prompt(one) for one in prompts], seed=seed, **options)
+        answers = (task.answer(one.sequence, len(prompts[one.prompt])) for one in found)
+        return [task.show(one) + (task.show(answer) or EMPTY) for one, answer in zip(prompts, answers, strict=True)]

@@ -1,4 +1,7 @@
-"""Pairs made into token sequences on disk: the prompt and behind it the answer, each tokenised on its own."""
+"""Pairs made into token sequences on disk: the prompt and behind it the answer, each tokenised on its own.
+
+A prompt is written by the `PromptFormat` in the same way in training and in generation, token for token.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,61 @@ import numpy as np
 
 from flexmdm.data import Pair, Preparation, TextTokenizer
 from flexmdm.data.encoding import Encoder
+from flexmdm.data.pairs import Messages
 from flexmdm.data.tokenizers import KINDS
-from flexmdm.tasks.sft.formats import PLAIN, PromptFormat
+
+PLAIN, CHAT = "plain", "chat"
+_PROMPT = "{prompt}"
+
+
+@dataclass(frozen=True)
+class PromptFormat:
+    r"""Writes prompts.
+
+    Args:
+        style: ``plain`` (the prompt and a line break), a text of your own with ``{prompt}`` in it, or ``chat``, the
+            chat template of the tokenizer. In the first two, the turns of a longer conversation become lines.
+
+    >>> PromptFormat("Q: {prompt} A:").write((("user", "1 + 1?"),))
+    'Q: 1 + 1? A:'
+    >>> PromptFormat().write((("system", "Be brief."), ("user", "Who?")))
+    'Be brief.\nWho?\n'
+    """
+
+    style: str = PLAIN
+
+    def __post_init__(self) -> None:
+        if self.style not in (PLAIN, CHAT) and _PROMPT not in self.style:
+            raise ValueError(
+                f"a format is {PLAIN}, {CHAT}, or a text with {_PROMPT} where the prompt goes; got {self.style!r}"
+            )
+
+    @property
+    def is_chat(self) -> bool:
+        return self.style == CHAT
+
+    @property
+    def text(self) -> str:
+        """Return the text with ``{prompt}`` in it; a chat has none."""
+        return _PROMPT + "\n" if self.style == PLAIN else self.style
+
+    def write(self, messages: Messages) -> str:
+        """Return the prompt as text; a chat is written by its tokenizer, see `encode`."""
+        return self.text.replace(_PROMPT, "\n".join(content for _, content in messages))
+
+    def encode(self, tokenizer: TextTokenizer, prompts: Sequence[Messages]) -> list[np.ndarray]:
+        """Return the tokens of each prompt."""
+        if not self.is_chat:
+            return tokenizer.encode_arrays(list(map(self.write, prompts)))
+        chats = [[{"role": role, "content": content} for role, content in messages] for messages in prompts]
+        return tokenizer.encode_chats(list(map(tokenizer.write_chat, chats)))
 
 
 @dataclass(frozen=True)
 class PairPreparation(Preparation):
-    """How pairs become sequences.
+    """How pairs become sequences; ``style`` is that of the `PromptFormat`."""
 
-    Args:
-        source, held_out_source: of pairs.
-        long: pairs that are longer than ``max_length`` are dropped, as half an answer would be a wrong one.
-        style: of the `PromptFormat`.
-
-    The others are those of `Preparation`.
-    """
-
-    long: Literal["split", "drop"] = "drop"
+    long: Literal["split", "drop"] = "drop"  # half an answer would be a wrong one
     style: str = PLAIN
     noun: ClassVar[str] = "pair"
     record: ClassVar[str] = "pair"
@@ -53,18 +94,14 @@ class PairPreparation(Preparation):
         return [*(said if self.format.is_chat else [self.format.write(record.messages)]), record.answer]
 
     def encoder(self, tokenizer: TextTokenizer, folder: Path) -> Encoder:
-        return _PairEncoder(self, self.format, tokenizer, folder)
+        return _PairEncoder(self, tokenizer, folder)
 
 
 class _PairEncoder(Encoder):
-    def __init__(
-        self, preparation: Preparation, prompt_format: PromptFormat, tokenizer: TextTokenizer, folder: Path
-    ) -> None:
-        super().__init__(preparation, tokenizer, folder)
-        self.format = prompt_format
+    preparation: PairPreparation
 
     def sequences(self, records: list[Pair]) -> Iterator[list[tuple]]:
-        prompts = self.format.encode(self.tokenizer, [pair.messages for pair in records])
+        prompts = self.preparation.format.encode(self.tokenizer, [pair.messages for pair in records])
         answers = self.tokenizer.encode_arrays([pair.answer for pair in records])
         for pair, prompt, answer in zip(records, prompts, answers, strict=True):
             if len(prompt) + len(answer) > self.preparation.max_length:
@@ -74,7 +111,7 @@ class _PairEncoder(Encoder):
                 yield [(np.concatenate([prompt, answer]), len(pair.answer), len(prompt))]
 
     def advice_on_unknown(self, unknown: Sequence[str]) -> str:
-        around = set(unknown) <= set(self.format.text)
+        around = set(unknown) <= set(self.preparation.format.text)
         return super().advice_on_unknown(unknown) + (
             ", or choose a --format without them, such as '{prompt} '" if around else ""
         )

@@ -13,8 +13,7 @@ class SFTSettings(FileSettings):
     """The settings of pairs of a prompt and its answer; pairs longer than ``max_length`` are dropped.
 
     Attributes:
-        prompt_field, answer_field, remove: of the `flexmdm.data.PairSource`.
-        format: how a prompt is written, see `flexmdm.tasks.sft.formats.PromptFormat`.
+        remove: of the `flexmdm.data.PairSource`.
         pad_id: the token that is PAD for MDM; by default a new one behind those of the tokenizer. LLaDA's is its end
             of text.
     """

@@ -5,25 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from flexmdm.canvas import Prompt, Template
+from flexmdm.canvas import Template
 from flexmdm.data import PairSource
 from flexmdm.data.pairs import Messages
-from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.sequences import Ragged
+from flexmdm.tasks.layouts import gap_examples
 from flexmdm.tasks.prepared import PreparedTask, StoredExamples
-from flexmdm.tasks.sft.formats import PromptFormat
-from flexmdm.tasks.sft.pipeline import SFTPipeline
-from flexmdm.tasks.sft.preparation import PairPreparation
+from flexmdm.tasks.sft.preparation import PairPreparation, PromptFormat
 from flexmdm.tasks.sft.settings import SFTSettings
-from flexmdm.tasks.templates import prefix_templates
 
-if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
-    from flexmdm.backbones.model import FlexMDMModel
+
+@dataclass(frozen=True, eq=False)
+class PairExamples(StoredExamples):
+    """Pairs with the prompt fixed; nothing about them is random."""
+
+    task: SFTTask
+
+    def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
+        """Return the pairs ``index`` ``[B]`` as examples, whatever their ``numbers`` ``[B]``."""
+        pairs = zip(self.store.take(index).tolist(), self.store.prompts[index].tolist(), strict=True)
+        parts = [(tokens[:prompt], tokens[prompt:], []) for tokens, prompt in pairs]
+        return self.task.layout.example(*gap_examples(parts))
+
+    def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
+        """Return the pairs ``index`` ``[B]``, and the tokens and characters of their answers."""
+        answers = (self.store.lengths - self.store.prompts)[index]
+        return *self.take(index, index), answers, self.store.characters[index]
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,7 @@ class SFTTask(SFTSettings, PreparedTask):
     """
 
     nouns: ClassVar[str] = "prompts and answers (sft)"
+    examples: ClassVar[type[StoredExamples]] = PairExamples
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,72 +59,20 @@ class SFTTask(SFTSettings, PreparedTask):
         except re.error as error:
             raise ValueError(f"what to remove is a regular expression, and {self.remove!r} is none: {error}") from error
 
-    # Data -------------------------------------------------------------------------------------------------------------
-
     @property
     def _preparation(self) -> PairPreparation:
         fields = self.prompt_field, self.answer_field, self.skip_bad, self.remove
-        return PairPreparation(
-            source=PairSource(self.data, *fields),
-            tokenizer=self.tokenizer,
-            vocab_size=self.vocabulary,
-            max_length=self.max_length,
-            held_out=self.held_out,
-            held_out_source=PairSource(self.held_out_data, *fields) if self.held_out_data else None,
-            seed=self.data_seed,
-            style=self.format,
-        )
+        return PairPreparation(**self._common(PairSource, *fields), style=self.format)
 
     @property
     def pad(self) -> int:
         return self.text.size if self.pad_id is None else self.pad_id
-
-    @cached_property
-    def train(self) -> PairExamples:
-        return PairExamples(self, self.prepared.train)
-
-    @cached_property
-    def validation(self) -> PairExamples:
-        return PairExamples(self, self.prepared.validation)
-
-    # Prompts and answers ----------------------------------------------------------------------------------------------
 
     def encode(self, messages: Messages) -> list[int]:
         """Return the tokens of a prompt, as in training."""
         self.text.refuse_unknown(content for _, content in messages)
         return PromptFormat(self.format).encode(self.text, [messages])[0].tolist()
 
-    def prompt(self, tokens: Sequence[int]) -> Prompt:
-        """Return what generation starts from: these tokens, and the answer to find behind them."""
-        most = self.layout.longest
-        if len(tokens) >= most:
-            raise Unanswerable(
-                f"the prompt leaves no room for an answer: it has {len(tokens)} tokens, "
-                f"and this model was trained on at most {most}; ask more briefly, or train with a larger --max-length"
-            )
-        return self.layout.behind(tokens)
-
     def answer(self, sequence: Sequence[int], prompt_length: int) -> list[int]:
         """Return the tokens of the answer: behind the prompt, and for MDM up to the first PAD."""
         return self.clean(self.layout.found(sequence[prompt_length:]))
-
-    def pipeline(self, model: FlexMDMModel) -> SFTPipeline:
-        """Return the pipeline that answers."""
-        return SFTPipeline(self, model)
-
-
-@dataclass(frozen=True, eq=False)
-class PairExamples(StoredExamples):
-    """Pairs with the prompt fixed; nothing about them is random."""
-
-    task: SFTTask
-
-    def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
-        """Return the pairs ``index`` ``[B]`` as examples, whatever their ``numbers`` ``[B]``."""
-        x1 = self.store.take(index)
-        return self.task.layout.example(x1, prefix_templates(x1, self.store.prompts[index]))
-
-    def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
-        """Return the pairs ``index`` ``[B]``, and the tokens and characters of their answers."""
-        answers = (self.store.lengths - self.store.prompts)[index]
-        return *self.take(index, index), answers, self.store.characters[index]

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from flexmdm.canvas import Prompt
 from flexmdm.data import TextTokenizer
@@ -15,30 +15,13 @@ from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.evaluation.distances import Estimate
 from flexmdm.tasks.likelihoods import bits_of
 from flexmdm.tasks.pipeline import Answer, Callback, Generated, Pipeline, of_each, texts_of
-from flexmdm.tasks.task import Task
+from flexmdm.tasks.text.task import TextTask
 
 GAP_MARKER = "___"
 
 
-class Texts(Task, Protocol):
-    """A task whose prompts are pieces of text with gaps between them."""
-
-    @property
-    def text(self) -> TextTokenizer: ...
-
-    @property
-    def validation(self) -> Any: ...
-
-    @property
-    def compared_on(self) -> str: ...
-
-    def prompt(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt: ...
-
-    def clean(self, sequence: Sequence[int]) -> list[int]: ...
-
-
 @dataclass(frozen=True)
-class TextPipeline(Pipeline[Texts]):
+class TextPipeline(Pipeline[TextTask]):
     """A model with its tokenizer.
 
     Load one by `from_pretrained`, then ``pipeline.sample(3)``, ``pipeline.complete("Once upon")`` and
@@ -52,7 +35,6 @@ class TextPipeline(Pipeline[Texts]):
 
     @property
     def tokenizer(self) -> TextTokenizer:
-        """Return what translates between text and tokens."""
         return self.task.text
 
     def sample(self, num: int = 1, *, full: bool = False, **options: Any) -> list[Any]:
@@ -76,12 +58,8 @@ class TextPipeline(Pipeline[Texts]):
     ) -> Any:
         """Fill every ``gap_marker``: a string for a string, a list for a list or if ``num`` is more than 1.
 
-        Args:
-            text: one text or several.
-            num: answers per text.
-            gap_marker: what stands for a gap.
-            full: return `Answer`s instead of strings.
-            options: of `fill`: ``minimum`` and ``maximum`` tokens per gap, ``seed``, and those of `flexmdm.generate`.
+        The options are those of `fill`: ``minimum`` and ``maximum`` tokens per gap, ``seed``, and those of
+        `flexmdm.generate`.
         """
         texts = [text] if isinstance(text, str) else list(text)
         pieces = of_each(texts, lambda one: pieces_of(one, gap_marker), options.get("names") or ())
@@ -110,9 +88,8 @@ class TextPipeline(Pipeline[Texts]):
 
         Args:
             texts: for each text its pieces; an empty first or last piece leaves that end open.
-            num: answers per text.
             minimum, maximum: tokens per gap.
-            trace, seed, names, callback: of `Pipeline.answers`.
+            num, trace, seed, names, callback: of `Pipeline.answers`.
             options: of `flexmdm.generate`.
         """
         if isinstance(texts, str) or any(isinstance(pieces, str) for pieces in texts):
@@ -120,35 +97,40 @@ class TextPipeline(Pipeline[Texts]):
         limits = {"minimum": minimum, "maximum": maximum}
         return self.answers(texts, num, trace, seed, names, callback, limits, **options)
 
-    def prompt(self, tokens: Sequence[Sequence[int]], **settings: Any) -> Prompt:
-        """Return the prompt with gaps between the pieces."""
-        return self.task.prompt(tokens, **settings)
+    def prompt(
+        self, tokens: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None, **settings: Any
+    ) -> Prompt:
+        """Return the prompt of fixed pieces with something to find between them; ``[[], []]`` is the empty prompt."""
+        fixed = sum(map(len, tokens))
+        needed = fixed + minimum * (len(tokens) - 1)
+        most = self.task.layout.longest
+        if needed > most or (fixed == most and minimum == 0):
+            gaps = f", each gap takes {minimum:,} or more" if minimum else ""
+            raise Unanswerable(
+                f"the text leaves no room: {fixed:,} tokens are given{gaps}, and this model was trained on at most "
+                f"{most:,}"
+            )
+        return self.task.layout.between(tokens, minimum, maximum)
 
     def decode(self, request: Sequence[str], tokens: Sequence[Sequence[int]], prompt: Prompt, one: Generated) -> Answer:
         """Return the text with its gaps filled; the given pieces stand in it byte for byte."""
         gaps = self._decode(request, tokens, fillings(one.sequence, one.given, prompt, tokens))
         text = "".join(piece + gap for piece, gap in zip(request, (*gaps, ""), strict=True))
-        measured = one.evaluations, one.hit_max_length
-        found = tuple(self.task.clean(one.sequence))
-        return Answer(text, gaps, found, *measured, prompt, one.events, pieces=tuple(request))
-
-    @property
-    def _leading_spaces(self) -> bool:
-        """Return whether tokens begin with the space before their word, so that a filling brings it along."""
-        return self.task.text.kind not in ("characters", "bytes")
+        return one.answer(text, gaps, self.task.clean(one.sequence), prompt, pieces=tuple(request))
 
     def encode(self, request: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each piece of a text."""
-        pieces = request
-        if len(pieces) < 2:
-            raise Unanswerable(f"there is no gap in {''.join(pieces)!r}")
-        if "" in pieces[1:-1]:
-            raise Unanswerable(f"two gaps side by side are one: {GAP_MARKER.join(pieces)!r}")
-        self.task.text.refuse_unknown(pieces)
-        return self.task.text.encode([*map(self._without_last_space, pieces[:-1]), pieces[-1]])
+        if len(request) < 2:
+            raise Unanswerable(f"there is no gap in {''.join(request)!r}")
+        if "" in request[1:-1]:
+            raise Unanswerable(f"two gaps side by side are one: {GAP_MARKER.join(request)!r}")
+        self.task.text.refuse_unknown(request)
+        return self.task.text.encode([*map(self._without_last_space, request[:-1]), request[-1]])
 
     def _without_last_space(self, piece: str) -> str:
-        return piece[:-1] if self._leading_spaces and piece.endswith(" ") and len(piece) > 1 else piece
+        """Return a piece without the space that a filling brings along, where tokens begin with the one before."""
+        leading = self.task.text.kind not in ("characters", "bytes")
+        return piece[:-1] if leading and piece.endswith(" ") and len(piece) > 1 else piece
 
     def _decode(
         self, pieces: Sequence[str], given: Sequence[Sequence[int]], found: Sequence[Sequence[int]]
@@ -202,13 +184,10 @@ def fillings(
     """
     found: list[list[int]] = [[] for _ in pieces[1:]]
     ends = list(accumulate(map(len, pieces)))  # fixed tokens up to the end of each piece
-    entry = fixed = 0  # entries of the prompt, and fixed tokens, so far
+    entries, fixed = iter(prompt.tokens), 0
     for token, was_given in zip(sequence, given, strict=True):
-        if was_given:
-            entry += 1
-            if prompt.tokens[entry - 1] is not None:
-                fixed += 1
-                continue
-        # In the gap behind the first piece that is complete; of several such, the first takes it all.
-        found[min(bisect_left(ends, fixed), len(found) - 1)].append(token)
+        if was_given and next(entries) is not None:
+            fixed += 1
+        else:  # in the gap behind the first piece that is complete; of several such, the first takes it all
+            found[min(bisect_left(ends, fixed), len(found) - 1)].append(token)
     return found

@@ -1,104 +1,21 @@
-"""Sequences from files as a task: training examples and prompts, for FlexMDM and MDM."""
+"""Sequences from files as a task, for FlexMDM and MDM."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.console import Console
 from torch import Tensor
 
-from flexmdm.canvas import Prompt, Template
+from flexmdm.canvas import Template
 from flexmdm.data import BalancedStore, Preparation, Prepared, Source
-from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.prepared import PreparedTask, StoredExamples
-from flexmdm.tasks.text.pipeline import TextPipeline
-from flexmdm.tasks.text.settings import TextSettings
+from flexmdm.tasks.settings import full_mixture
+from flexmdm.tasks.text.settings import WEIGHTS, TextSettings
 from flexmdm.tasks.text.templates import Mixture, draw_templates
-
-if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
-    from flexmdm.backbones.model import FlexMDMModel
-
-
-@dataclass(frozen=True)
-class TextTask(TextSettings, PreparedTask):
-    """Sequences of tokens: text, names, molecules, proteins, whatever a file holds.
-
-    FlexMDM learns from the sequences as they are. MDM sees them padded to the longest; its PAD is an ordinary token.
-    The arguments are those of `TextSettings`.
-    """
-
-    nouns: ClassVar[str] = "text"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        known = {f.name for f in fields(Mixture)}
-        if not set(self.mixture) <= known:
-            raise ValueError(f"a mixture has the weights {', '.join(sorted(known))}; got {', '.join(self.mixture)}")
-        object.__setattr__(self, "mixture", {name: float(self.mixture.get(name, 0.0)) for name in asdict(Mixture())})
-        Mixture(**self.mixture)  # raises if a weight is wrong
-
-    @property
-    def _mixture(self) -> Mixture:
-        return Mixture(**self.mixture)
-
-    # Data -------------------------------------------------------------------------------------------------------------
-
-    @property
-    def _preparation(self) -> Preparation:
-        held_out = (
-            Source(self.held_out_data, self.field, self.paragraphs, self.skip_bad) if self.held_out_data else None
-        )
-        return Preparation(
-            Source(self.data, self.field, self.paragraphs, self.skip_bad),
-            self.tokenizer,
-            self.vocabulary,
-            self.max_length,
-            self.long,
-            self.held_out,
-            held_out,
-            self.data_seed,
-        )
-
-    def _prepare(self, console: Console | None) -> Prepared:
-        if not self.balanced or len(self.data) < 2:
-            return super()._prepare(console)
-        if self.tokenizer in ("auto", "characters", "bpe") and self._known_tokenizer is None:
-            raise ValueError("corpora in equal parts need one tokenizer for all: give its folder or its name")
-        parts = [replace(self, data=(one,), balanced=False)._prepare(console) for one in self.data]
-        train, validation = (BalancedStore([getattr(part, side) for part in parts]) for side in ("train", "validation"))
-        counts = {name: sum(part.counts[name] for part in parts) for name in parts[0].counts}
-        return Prepared(parts[0].tokenizer, train, validation, counts, parts[0].folder)
-
-    @cached_property
-    def train(self) -> TextExamples:
-        return TextExamples(self, self.prepared.train)
-
-    @cached_property
-    def validation(self) -> TextExamples:
-        return TextExamples(self, self.prepared.validation)
-
-    # Prompts and answers ----------------------------------------------------------------------------------------------
-
-    def prompt(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
-        """Return the prompt of fixed pieces with something to find between them; ``[[], []]`` is the empty prompt."""
-        fixed = sum(map(len, pieces))
-        needed = fixed + minimum * (len(pieces) - 1)
-        most = self.layout.longest
-        if needed > most or (fixed == most and minimum == 0):
-            gaps = f", each gap takes {minimum:,} or more" if minimum else ""
-            raise Unanswerable(
-                f"the text leaves no room: {fixed:,} tokens are given{gaps}, and this model was trained on at most "
-                f"{most:,}"
-            )
-        return self.layout.between(pieces, minimum, maximum)
-
-    def pipeline(self, model: FlexMDMModel) -> TextPipeline:
-        """Return the pipeline that samples, completes and infills."""
-        return TextPipeline(self, model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,3 +39,38 @@ class TextExamples(StoredExamples):
         x1 = self.store.take(index)
         found = self.task.layout.example(x1, Template.free(x1))
         return *found, self.store.lengths[index], self.store.characters[index]
+
+
+@dataclass(frozen=True)
+class TextTask(TextSettings, PreparedTask):
+    """Sequences of tokens: text, names, molecules, proteins, whatever a file holds.
+
+    FlexMDM learns from the sequences as they are. MDM sees them padded to the longest; its PAD is an ordinary token.
+    The arguments are those of `TextSettings`.
+    """
+
+    nouns: ClassVar[str] = "text"
+    examples: ClassVar[type[StoredExamples]] = TextExamples
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "mixture", full_mixture(self.mixture, WEIGHTS))
+        _ = self._mixture  # raises if a weight is wrong
+
+    @property
+    def _mixture(self) -> Mixture:
+        return Mixture(**self.mixture)
+
+    @property
+    def _preparation(self) -> Preparation:
+        return Preparation(**self._common(Source, self.field, self.paragraphs, self.skip_bad), long=self.long)
+
+    def _prepare(self, console: Console | None) -> Prepared:
+        if not self.balanced or len(self.data) < 2:
+            return super()._prepare(console)
+        if self.tokenizer in ("auto", "characters", "bpe") and self._known_tokenizer is None:
+            raise ValueError("corpora in equal parts need one tokenizer for all: give its folder or its name")
+        parts = [replace(self, data=(one,), balanced=False)._prepare(console) for one in self.data]
+        train, validation = (BalancedStore([getattr(part, side) for part in parts]) for side in ("train", "validation"))
+        counts = {name: sum(part.counts[name] for part in parts) for name in parts[0].counts}
+        return Prepared(parts[0].tokenizer, train, validation, counts, parts[0].folder)

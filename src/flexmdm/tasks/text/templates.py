@@ -55,8 +55,7 @@ def draw_templates(x1: Ragged, mixture: Mixture, mean_length: float, seed: int, 
     """Draw a template for every sequence.
 
     Args:
-        x1: the sequences.
-        mixture: of the kinds.
+        x1, mixture: the sequences, and how often each kind is drawn.
         mean_length: of the data, which sets how long fixed pieces are.
         seed, numbers: randomness belongs to the sample numbers ``[B]``.
 
@@ -88,10 +87,9 @@ def draw_templates(x1: Ragged, mixture: Mixture, mean_length: float, seed: int, 
     roles = torch.where(kind[x1.rows] == _KNOWN, int(Role.PRESENT), roles)
     # Between given tokens the gaps are numbered by the given tokens ahead: the pieces up to it, and what is present.
     given = x1.count(roles != Role.FREE)
-    open_gaps = torch.zeros(int((given + 1).sum()), dtype=torch.bool)
-    first = (given + 1).cumsum(0) - (given + 1)
-    open_gaps[(first[:, None] + ahead + present.cumsum(1))[there & ~short]] = True
-    return Template(x1.with_values(roles), Ragged(open_gaps, given + 1))
+    open_gaps = Ragged(torch.zeros(int((given + 1).sum()), dtype=torch.bool), given + 1)
+    open_gaps.values[(open_gaps.offsets[:-1, None] + ahead + present.cumsum(1))[there & ~short]] = True
+    return Template(x1.with_values(roles), open_gaps)
 
 
 def _pieces(kind: Tensor, gaps: Tensor, mean_length: float, seed: int, numbers: Tensor) -> Tensor:
