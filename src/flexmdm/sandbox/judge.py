@@ -128,11 +128,8 @@ def describe(error: BaseException) -> str:
 
 def _replaced(old: Any, new: Any) -> bool:
     """Give an argument its new contents, if these are of the same type; return whether they are."""
-    if isinstance(old, list) and isinstance(new, list):
-        old[:] = new
-        return True
-    if (isinstance(old, dict) and isinstance(new, dict)) or (isinstance(old, set) and isinstance(new, set)):
-        old.clear()
-        old.update(new)
-        return True
-    return False
+    if not any(isinstance(old, kind) and isinstance(new, kind) for kind in (list, dict, set)):
+        return False
+    old.clear()
+    (old.extend if isinstance(old, list) else old.update)(new)
+    return True
