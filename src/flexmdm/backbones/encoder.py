@@ -8,7 +8,7 @@ block: nothing is hooked, so gradient checkpointing, compilation and sharding se
 from __future__ import annotations
 
 import inspect
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -59,17 +59,9 @@ class Anatomy:
     attention: str = "self_attn"
     feed_norm: str = "post_attention_layernorm"
     feed: str = "mlp"
-    queries: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
+    queries: list[str] = field(default_factory=lambda: ["q_proj", "k_proj", "v_proj"])
     shifted: bool = False
     transform: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "queries": list(self.queries)}
-
-    @classmethod
-    def from_dict(cls, stored: dict[str, Any]) -> Anatomy:
-        values: dict[str, Any] = {**stored, "queries": tuple(stored["queries"])}
-        return cls(**values)
 
 
 MODERN_BERT = Anatomy(
@@ -80,7 +72,7 @@ MODERN_BERT = Anatomy(
     attention_norm="attn_norm",
     attention="attn",
     feed_norm="mlp_norm",
-    queries=("Wqkv",),
+    queries=["Wqkv"],
 )
 
 

@@ -200,11 +200,7 @@ def _libraries() -> list[Path]:
     narrow = {path: path / architecture for path in system if not path.is_symlink() and (path / architecture).is_dir()}
     shared = {narrow.get(path, path) for path in system | {Path(sys.base_prefix, "lib")} if path.exists()}
     folders = sorted(shared | stdlib, key=lambda path: len(path.parts))
-    kept: list[Path] = []
-    for folder in folders:
-        if not any(folder.is_relative_to(other) for other in kept):
-            kept.append(folder)
-    return kept
+    return [path for path in folders if not any(path.is_relative_to(other) for other in folders if other != path)]
 
 
 @cache

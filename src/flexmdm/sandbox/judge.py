@@ -6,7 +6,7 @@ import builtins
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from flexmdm.sandbox.values import encode, receive, send
+from flexmdm.sandbox.values import encode, receive, send, text_of
 
 _LONGEST_RESULT = 2000
 
@@ -90,14 +90,7 @@ class Remote:
 
 
 def judge(channel: int, context: str, test: str, entry_point: str) -> str:
-    """Return ``passed``, ``failed:`` and why, or ``error:`` and why the program could not be judged.
-
-    Args:
-        channel: descriptor that leads to the candidate.
-        context: trusted source whose names the tests may use, as helper functions of the problem.
-        test: trusted source that defines ``check(candidate)``.
-        entry_point: name by which the tests call the program's function.
-    """
+    """Return ``passed``, ``failed:`` and why, or ``error:`` and why the program could not be judged; see `Program`."""
     names: dict[str, Any] = {}
     try:
         exec(compile(context, "<context>", "exec", dont_inherit=True), names)
@@ -119,10 +112,7 @@ def judge(channel: int, context: str, test: str, entry_point: str) -> str:
 
 def describe(error: BaseException) -> str:
     """Return the type of an exception, and its text where it has one."""
-    try:
-        text = str(error)
-    except Exception:
-        text = ""
+    text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

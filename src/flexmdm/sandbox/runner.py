@@ -65,13 +65,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a program.
-
-    Attributes:
-        result: ``passed``, ``timed out``, or ``failed:`` and why.
-        output: the beginning of what the program printed.
-        seconds: wall time of the program and its tests.
-    """
+    """The result (``passed``, ``timed out``, or ``failed:`` and why), the beginning of the output, the wall time."""
 
     result: str
     output: str
@@ -85,10 +79,7 @@ class Verdict:
 class Sandbox:
     """Runs programs, one at a time; close it, or use it in a ``with`` statement.
 
-    Args:
-        limits: limits of each program.
-        namespaces: use namespaces where the kernel allows it.
-        seccomp: use a filter of system calls where the kernel allows it.
+    Guards are used where the kernel allows it, unless ``namespaces`` or ``seccomp`` is false.
     """
 
     def __init__(self, limits: Limits | None = None, *, namespaces: bool = True, seccomp: bool = True) -> None:
@@ -219,16 +210,11 @@ class Sandbox:
 
 
 def run_all(
-    programs: Sequence[Program],
-    limits: Limits | None = None,
-    workers: int | None = None,
+    programs: Sequence[Program], limits: Limits | None = None, workers: int | None = None
 ) -> Iterator[tuple[int, Verdict]]:
     """Run programs side by side and yield the index of each with its verdict, in the order in which they end.
 
-    Args:
-        programs: programs to run.
-        limits: limits of each program.
-        workers: number of programs that run at a time; by default one for each core.
+    As many as ``workers`` run at a time; by default one for each core.
 
     >>> test = "def check(candidate):\\n    assert candidate() == 1"
     >>> programs = [Program(f"def one():\\n    return {value}", test, "one") for value in (0, 1, 2)]

@@ -20,6 +20,7 @@ import json
 import os
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
@@ -31,11 +32,11 @@ _LARGEST_PLAIN_INT = 2**63
 _MOST_ITEMS = 1_000_000  # of an iterator that may have no end
 
 
+@dataclass(eq=False, repr=False)
 class Opaque:
     """A stand-in for something that is no plain value; only the name of its type is known."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
@@ -52,6 +53,14 @@ def decode(data: bytes) -> Any:
         return _unpack(json.loads(data))
     except (TypeError, KeyError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"no plain value ({type(error).__name__}: {error})") from error
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception, whatever its class does when asked for it."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def send(channel: int, data: bytes) -> None:
