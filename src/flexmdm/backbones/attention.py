@@ -64,9 +64,7 @@ class Layout:
         sequence = index.repeat_interleave(lengths, output_size=total)
         position = torch.arange(total, device=device) - offsets[sequence]
         longest = max(sizes, default=0)
-        if varlen:
-            return cls(sequence, position, offsets, longest, None, position, unseen_last)
-        buckets, back = _buckets(sizes, offsets, total, unseen_last)
+        buckets, back = (None, position) if varlen else _buckets(sizes, offsets, total, unseen_last)
         return cls(sequence, position, offsets, longest, buckets, back, unseen_last)
 
     @property

@@ -31,7 +31,7 @@ class Base:
 
 
 _DREAM = "Dream"  # Qwen2 with bidirectional attention
-BODIES = {llada.MODEL_TYPE: LlamaForCausalLM, _DREAM: Qwen2ForCausalLM}
+BODIES: dict[str, Any] = {llada.MODEL_TYPE: LlamaForCausalLM, _DREAM: Qwen2ForCausalLM}
 
 
 def anatomy_of(stored: dict[str, Any]) -> Anatomy:

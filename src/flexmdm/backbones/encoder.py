@@ -82,11 +82,7 @@ def body_class(model_type: str) -> Any:
 
 
 class Block(nn.Module):
-    """A layer of the pretrained model whose norms are shifted and scaled by the clock.
-
-    Attributes:
-        attention_type: of a model whose layers of several types have rotations of their own, the type of this layer.
-    """
+    """A layer of the pretrained model whose norms are shifted and scaled by the clock."""
 
     def __init__(self, layer: nn.Module, anatomy: Anatomy) -> None:
         super().__init__()
@@ -94,7 +90,7 @@ class Block(nn.Module):
         self.attention = layer.get_submodule(anatomy.attention)
         self.feed_norm = layer.get_submodule(anatomy.feed_norm)
         self.feed = layer.get_submodule(anatomy.feed)
-        self.attention_type = getattr(layer, "attention_type", None)
+        self.attention_type = getattr(layer, "attention_type", None)  # layers of several types have several rotations
 
     def forward(self, x: Tensor, modulation: Tensor | None, layout: Layout, rotation: tuple[Tensor, Tensor]) -> Tensor:
         """Map rows ``[R, D]``; ``modulation`` ``[R, 2, D]`` shifts and scales both norms, ``None`` leaves them."""
@@ -131,9 +127,8 @@ class Parts:
         try:
             layers = model.get_submodule(anatomy.layers)
             blocks = nn.ModuleList(Block(layer, anatomy) for layer in layers)  # ty: ignore[not-iterable]
-            named = {
-                name: model.get_submodule(getattr(anatomy, name)) for name in ("embedding", "norm", "head", "rotary")
-            }
+            names = ("embedding", "norm", "head", "rotary")
+            named = {name: model.get_submodule(getattr(anatomy, name)) for name in names}
             if anatomy.transform is not None:
                 named["norm"] = nn.Sequential(named["norm"], model.get_submodule(anatomy.transform))
         except AttributeError as error:

@@ -81,8 +81,8 @@ def llama_config(stored: dict[str, Any]) -> LlamaConfig:
         if value != needed and (value or needed):  # null is as good as false
             raise ValueError(f"this LLaDA has {name} = {value!r}; only {needed!r} is supported")
     try:
-        given = {name: value for name, value in stored.items() if value is not None}
-        given = {"embedding_size": stored["vocab_size"], "n_kv_heads": stored["n_heads"], "weight_tying": False} | given
+        usual = {"embedding_size": stored["vocab_size"], "n_kv_heads": stored["n_heads"], "weight_tying": False}
+        given: dict[str, Any] = usual | {name: value for name, value in stored.items() if value is not None}
         config = LlamaConfig(
             **{ours: given[theirs] for theirs, ours in _SETTINGS.items()},
             rope_parameters={"rope_type": "default", "rope_theta": stored["rope_theta"]},
@@ -103,15 +103,6 @@ def shape(vocab_size: int, hidden: int, layers: int, heads: int) -> LlamaConfig:
     return llama_config(SHAPE_8B | size | counts | {"eos_token_id": None})
 
 
-def llada_config(config: LlamaConfig, mask_id: int, pad_id: int | None = None) -> dict[str, Any]:
-    """Return the configuration of LLaDA for one of Llama, the inverse of `llama_config`."""
-    rotary: Any = config.rope_parameters
-    settings = {theirs: getattr(config, ours) for theirs, ours in _SETTINGS.items()}
-    tokens = {"mask_token_id": mask_id, "eos_token_id": pad_id, "pad_token_id": pad_id}
-    rest = {"architectures": ["LLaDAModelLM"], "vocab_size": config.vocab_size, "rope_theta": rotary["rope_theta"]}
-    return SHAPE_8B | settings | tokens | rest
-
-
 def export(network: nn.Module, config: LlamaConfig, mask_id: int, folder: Path, pad_id: int | None = None) -> None:
     """Write the pretrained part of a `Retrofit` (without adapters) as a checkpoint of LLaDA."""
     modules = {f"model.transformer.{theirs}": network.get_submodule(ours) for theirs, (_, ours) in _OUTSIDE.items()}
@@ -121,5 +112,8 @@ def export(network: nn.Module, config: LlamaConfig, mask_id: int, folder: Path, 
     state = {f"{name}.weight": module.get_parameter("weight").detach() for name, module in modules.items()}
     folder.mkdir(parents=True, exist_ok=True)
     save_torch_state_dict(state, str(folder), max_shard_size="5GB")
-    stored = llada_config(config, mask_id, pad_id)
+    rotary: Any = config.rope_parameters
+    stored = SHAPE_8B | {theirs: getattr(config, ours) for theirs, ours in _SETTINGS.items()}
+    stored |= {"vocab_size": config.vocab_size, "rope_theta": rotary["rope_theta"], "architectures": ["LLaDAModelLM"]}
+    stored |= {"mask_token_id": mask_id, "eos_token_id": pad_id, "pad_token_id": pad_id}
     (folder / "config.json").write_text(json.dumps(stored, indent=2) + "\n")

@@ -82,8 +82,8 @@ class FlexMDMConfig(PretrainedConfig):
     neighbours: bool = False
     regions: Sequence[float] | None = None
     clock: str = "waves"
-    mask_id: int | None = None
-    interpolant: dict[str, Any] | None = None
+    mask_id: Any = None
+    interpolant: Any = None
     task: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:

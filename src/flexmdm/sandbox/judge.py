@@ -36,25 +36,21 @@ class Remote:
         self._value(self._receive())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the answer to a call, and give the arguments the contents that the call left in them."""
         try:
-            reply = self._ask(args, kwargs)
+            call = encode({"args": args, "kwargs": kwargs})
+            with suppress(OSError):  # the program has gone, as the next line finds
+                send(self.channel, call)
+            reply = self._receive()
+            changed = reply.get("changed", {})
+            for index, content in changed.items() if isinstance(changed, dict) else [(None, None)]:
+                if type(index) is not int or not 0 <= index < len(args) or not _replaced(args[index], content):
+                    self._end("failed: the program sent something that is no reply")
         except (MemoryError, RecursionError) as error:  # values of the program can be too large for us
             self._end(f"failed: {describe(error)}")
         except Exception as error:  # a mistake of ours, which must not count against the program
             self._end(f"error: {describe(error)}")
         return self._value(reply)
-
-    def _ask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the reply to a call, and give the arguments the contents that the call left in them."""
-        call = encode({"args": args, "kwargs": kwargs})
-        with suppress(OSError):  # the program has gone, as the next line finds
-            send(self.channel, call)
-        reply = self._receive()
-        changed = reply.get("changed", {})
-        for index, content in changed.items() if isinstance(changed, dict) else [(None, None)]:
-            if type(index) is not int or not 0 <= index < len(args) or not _replaced(args[index], content):
-                self._end("failed: the program sent something that is no reply")
-        return reply
 
     def _receive(self) -> dict[str, Any]:
         try:

@@ -14,10 +14,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 from flexmdm.sandbox.guards import Guards
 from flexmdm.sandbox.limits import Limits
@@ -76,7 +76,7 @@ class Verdict:
         return self.result == "passed"
 
 
-class Sandbox:
+class Sandbox(AbstractContextManager["Sandbox"]):
     """Runs programs, one at a time; close it, or use it in a ``with`` statement.
 
     Guards are used where the kernel allows it, unless ``namespaces`` or ``seccomp`` is false.
@@ -112,9 +112,6 @@ class Sandbox:
             _, self._errors = self._supervisor.communicate()
         with suppress(OSError):
             os.rmdir(self._folder)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -87,10 +87,9 @@ class Trial:
     result: int
 
     def start(self) -> tuple[list[int], int, float]:
-        """Start both processes; the program's is the last step, so if anything fails here, the program has not run.
+        """Start both processes; return them, a descriptor that can be read when the judge has ended, and the deadline.
 
-        Returns:
-            The numbers of both processes, a descriptor that can be read when the judge has ended, and the deadline.
+        The program's process is the last step, so if anything fails here, the program has not run.
         """
         deadline = time.monotonic() + self.limits.wall_seconds
         theirs, ours = socket.socketpair()
@@ -153,14 +152,10 @@ class Trial:
 
 
 def end_children(leaders: Sequence[int], proc: int | None) -> dict[int, tuple[int, float]]:
-    """Kill these children, their groups, and whatever else descends from this process; wait for all of them.
+    """Kill these leaders of groups, their groups, and whatever else descends from this process; wait for all of them.
 
-    Args:
-        leaders: children that lead a group of their own, or are about to.
-        proc: a descriptor of ``/proc``, to find those that left their group; ``None`` where there is none.
-
-    Returns:
-        The exit code of each that ended, negative for a signal, and its CPU seconds.
+    Those that left their group are found by ``proc``, a descriptor of ``/proc`` (``None`` where there is none). Return
+    the exit code of each that ended, negative for a signal, and its CPU seconds.
     """
     for pid in leaders:
         for kill in (os.killpg, os.kill):

@@ -142,20 +142,18 @@ class Recipe:
             is_count = one.type == "int" and one.name not in ("warmup", "seed")
             if is_count and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"recipe.{one.name} must be a whole number of at least 1, got {value}")
-        if not 0 <= self.ema < 1:
-            raise ValueError(f"recipe.ema is a decay in [0, 1), got {self.ema}")
-        if not 0 < self.beta2 < 1:
-            raise ValueError(f"recipe.beta2 is a decay between 0 and 1, got {self.beta2}")
-        if self.learning_rate <= 0:
-            raise ValueError(f"recipe.learning_rate (--learning-rate) must be positive, got {self.learning_rate}")
-        if self.clip <= 0:
-            raise ValueError(f"recipe.clip must be positive, got {self.clip}")
-        if self.warmup < 0:
-            raise ValueError(f"recipe.warmup must not be negative, got {self.warmup}")
+        for name, holds, needed in (
+            ("ema", 0 <= self.ema < 1, "is a decay in [0, 1)"),
+            ("beta2", 0 < self.beta2 < 1, "is a decay between 0 and 1"),
+            ("learning_rate", self.learning_rate > 0, "(--learning-rate) must be positive"),
+            ("clip", self.clip > 0, "must be positive"),
+            ("warmup", self.warmup >= 0, "must not be negative"),
+            ("seed", 0 <= self.seed < 2**32, "must be in [0, 2^32)"),
+        ):
+            if not holds:
+                raise ValueError(f"recipe.{name} {needed}, got {getattr(self, name)}")
         if self.shard and self.optimizer != "adamw":
             raise ValueError("recipe.shard needs the optimizer adamw: muon looks at whole matrices")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"recipe.seed must be in [0, 2^32), got {self.seed}")
 
     @property
     def sequences(self) -> int:

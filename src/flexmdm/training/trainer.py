@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
 
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.training.checkpoints import keep_latest, latest, seal
@@ -61,17 +61,16 @@ class FlexMDMTrainer(Trainer):
         marginalise = recipe.targets == "marginalised"
         collate = Collator(train, self._interpolant, self._mask_id, marginalise, recipe.seed)
         self._validation = Collator(validation, self._interpolant, self._mask_id, seed=recipe.seed + 1)
-        count = recipe.steps * recipe.batch_size * recipe.accumulation * arguments.world_size
+        self._per_step = recipe.batch_size * recipe.accumulation * arguments.world_size
         super().__init__(
             model,
             arguments,
             data_collator=cast(Any, collate),  # which makes a Batch, where the Trainer expects a dictionary
-            train_dataset=Numbers(count),
+            train_dataset=Numbers(recipe.steps * self._per_step),
             eval_dataset=Numbers(recipe.eval_size),
             callbacks=[_Upkeep(self), *callbacks],
         )
         self.remove_callback(PrinterCallback)
-        self.remove_callback(ProgressCallback)
         self._sharded = recipe.shard and self.args.world_size > 1
         self.ema = EMA(model, recipe.ema)
         self.tokens_seen = 0
@@ -102,8 +101,7 @@ class FlexMDMTrainer(Trainer):
         return (mean, output) if return_outputs else mean
 
     def _clip_grad_norm(self, model: nn.Module) -> Any:
-        norm = super()._clip_grad_norm(model)
-        norm = whole(norm) if isinstance(norm, Tensor) else norm
+        norm: Any = whole(super()._clip_grad_norm(model))
         if norm is not None and not bool(torch.as_tensor(norm).isfinite()):
             self._stop(f"the norm of the gradient is {float(norm)}", self._last)
         return norm
@@ -166,8 +164,7 @@ class FlexMDMTrainer(Trainer):
             now = time.perf_counter()
             logs["tokens_per_second"] = round((self.tokens_seen - self._tokens_then) / (now - self._since), 1)
             self._since, self._tokens_then, self._sums = now, self.tokens_seen, {}
-        per_step = self.recipe.batch_size * self.recipe.accumulation * self.args.world_size
-        logs["sequences"] = self.state.global_step * per_step
+        logs["sequences"] = self.state.global_step * self._per_step
         super().log(logs, start_time)
 
     # Batches, which are no dictionaries -------------------------------------------------------------------------------
