@@ -9,7 +9,6 @@ from dataclasses import fields, is_dataclass, replace
 
 import pytest
 import torch
-from flexmdm.backbones.network import NetworkDenoiser
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -30,6 +29,7 @@ from flexmdm import (
     sample_times,
 )
 from flexmdm.backbones.dit import DiT
+from flexmdm.backbones.model import NetworkDenoiser
 from flexmdm.training.collation import Batch
 
 ACCELERATOR = torch.device("meta")

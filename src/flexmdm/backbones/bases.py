@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,17 +38,6 @@ BODIES: dict[str, Any] = {llada.MODEL_TYPE: LlamaForCausalLM, _DREAM: Qwen2ForCa
 def anatomy_of(stored: dict[str, Any]) -> Anatomy:
     """Return where the parts of a model with this config.json are: as in Llama, unless we know better."""
     return {_DREAM: Anatomy(shifted=True), "modernbert": MODERN_BERT}.get(str(stored.get("model_type")), Anatomy())
-
-
-def _mask_of(base: str | Path, stored: dict[str, Any]) -> int | None:
-    """Return the mask token of the configuration, or of the tokenizer beside it."""
-    if stored.get("mask_token_id") is not None:
-        return stored["mask_token_id"]
-    try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(base)
-        return tokenizer.mask_token_id
-    except Exception:  # there is none, in any of many ways
-        return None
 
 
 def digest_of(parts: Parts) -> str:
@@ -140,7 +130,11 @@ def check_base(
         four_bits()
     if ours:
         return stored
-    mask = _mask_of(base, stored) if mask_id is None else mask_id
+    mask = stored.get("mask_token_id") if mask_id is None else mask_id
+    if mask is None:
+        with suppress(Exception):  # there is no tokenizer, in any of many ways
+            tokenizer: Any = AutoTokenizer.from_pretrained(base)
+            mask = tokenizer.mask_token_id
     size = encoder_config_of(stored).vocab_size
     if mask is None:
         raise ValueError(f"{base} does not say which token is its mask: give its number (--mask-id)")

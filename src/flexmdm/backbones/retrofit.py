@@ -149,20 +149,14 @@ class RetrofitModel(FlexMDMModel):
 
     def count_trained(self) -> dict[str, int]:
         """Return the number of trained parameters, by part."""
-        parts = {"lora on queries, keys, values": 0, "lora on the head": 0, "adaln": 0, "time embedding": 0}
-        parts |= {"insertion head": 0, "flags and end": 0, "pretrained": 0}
+        named = {"lora blocks": "lora on queries, keys, values", "lora head": "lora on the head"}
+        named |= {"modulations": "adaln", "clock": "time embedding", "insertion_head": "insertion head"}
+        named |= {**dict.fromkeys(("given", "open", "end"), "flags and end"), "": "pretrained"}
+        counts = dict.fromkeys(named.values(), 0)
         for name, p in self.network.named_parameters():
-            if p.requires_grad:
-                parts[_part_of(name)] += p.numel()
-        return {part: count for part, count in parts.items() if count}
-
-
-def _part_of(name: str) -> str:
-    if "lora_" in name:
-        return "lora on the head" if name.startswith("head") else "lora on queries, keys, values"
-    named = {"modulations": "adaln", "clock": "time embedding", "insertion_head": "insertion head"}
-    named |= dict.fromkeys(("given", "open", "end"), "flags and end")
-    return named.get(name.partition(".")[0], "pretrained")
+            part = ("lora " if "lora_" in name else "") + name.partition(".")[0]
+            counts[named.get(part, "pretrained")] += p.numel() if p.requires_grad else 0
+        return {part: count for part, count in counts.items() if count}
 
 
 def _stored_weights(folder: Path) -> dict[str, Tensor]:
