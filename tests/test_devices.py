@@ -29,7 +29,7 @@ from flexmdm import (
     sample_times,
 )
 from flexmdm.backbones.dit import DiT
-from flexmdm.backbones.network import NetworkDenoiser
+from flexmdm.backbones.model import NetworkDenoiser
 from flexmdm.training.collation import Batch
 
 ACCELERATOR = torch.device("meta")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from flexmdm import Canvas, CosineSchedule, Denoiser, FlexMDMInterpolant, Prediction, Prompt, Ragged, generate
-from flexmdm.backbones.network import NetworkDenoiser
+from flexmdm.backbones.model import NetworkDenoiser
 from flexmdm.denoiser import predict
 
 V = 7

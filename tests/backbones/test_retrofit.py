@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -331,8 +332,9 @@ def test_a_relative_with_biases_and_shared_heads_is_taken_apart_too(randomised):
     expected = model(tokens[None], attention_mask=everything).logits[0]
 
     for shifted, rows in ((False, [2, 4]), (True, [1, 3])):
-        parts = Parts.of(model, Anatomy(shifted=shifted))
-        network = Retrofit(parts, 32, VOCAB, MASK, insertions=False, shifted=shifted).eval()
+        anatomy, encoder = Anatomy(shifted=shifted), {"model_type": "qwen2", **config.to_diff_dict()}
+        described = RetrofitConfig(encoder=encoder, anatomy=asdict(anatomy), mask_id=MASK, insertions=False)
+        network = Retrofit(Parts.of(model, anatomy), described).eval()
         packed = tokens.masked_fill(tokens == MASK, VOCAB)
         logits, _ = network(packed, torch.tensor([7]), tokens > 0, torch.ones(8).bool(), torch.zeros(1))
         torch.testing.assert_close(logits, expected[rows], rtol=0, atol=1e-6)

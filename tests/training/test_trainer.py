@@ -194,7 +194,7 @@ def test_only_the_latest_checkpoints_are_kept(trainer):
         ("flexmdm.training.ema.EMA.save", OSError(28, "No space left on device")),
         ("flexmdm.training.trainer.seal", OSError(28, "No space left on device")),
         ("transformers.TrainerState.save_to_json", OSError(28, "No space left on device")),
-        ("flexmdm.training.trainer.FlexMDMTrainer._save", OSError(28, "No space left on device")),
+        ("flexmdm.training.trainer.FlexMDMTrainer.save_model", OSError(28, "No space left on device")),
     ],
 )
 def test_a_full_disk_leaves_the_checkpoint_before_whole_and_none_that_is_not(

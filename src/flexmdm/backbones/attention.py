@@ -64,18 +64,8 @@ class Layout:
         sequence = index.repeat_interleave(lengths, output_size=total)
         position = torch.arange(total, device=device) - offsets[sequence]
         longest = max(sizes, default=0)
-        if varlen:
-            return cls(sequence, position, offsets, longest, None, position, unseen_last)
-        buckets, back = _buckets(sizes, offsets, total, unseen_last)
+        buckets, back = (None, position) if varlen else _buckets(sizes, offsets, total, unseen_last)
         return cls(sequence, position, offsets, longest, buckets, back, unseen_last)
-
-    def to(self, device: torch.device) -> Layout:
-        """Move to ``device``: a model may be spread over several."""
-        buckets = self.buckets and [
-            Bucket(b.rows.to(device), b.shape, None if b.keys is None else b.keys.to(device)) for b in self.buckets
-        ]
-        moved = (x.to(device) for x in (self.sequence, self.position, self.offsets))
-        return Layout(*moved, self.longest, buckets, self.back.to(device), self.unseen_last)
 
     @property
     def is_last(self) -> Tensor:
@@ -91,29 +81,23 @@ class Layout:
 def _buckets(sizes: list[int], offsets: Tensor, total: int, unseen_last: bool) -> tuple[list[Bucket], Tensor]:
     order = sorted((i for i in range(len(sizes)) if sizes[i]), key=lambda i: -sizes[i])
     buckets, device = [], offsets.device
-    back = torch.empty(total, dtype=torch.int64, device=device)
+    back = torch.empty(total + 1, dtype=torch.int64, device=device)  # the last is for padding
     base = 0
     for members in _groups([sizes[i] for i in order]):
         chosen = order[members]
         width, narrowest = sizes[chosen[0]], sizes[chosen[-1]]
         start = offsets[torch.tensor(chosen, device=device)][:, None]  # [b, 1]
         slot = torch.arange(width, device=device)
-        shape = (len(chosen), width)
-        if narrowest == width and not unseen_last:
-            rows, keys = (start + slot).flatten(), None
-            back[rows] = torch.arange(base, base + len(rows), device=device)
-        else:
-            real = slot < torch.tensor([sizes[i] for i in chosen], device=device)[:, None]  # [b, w]
-            rows, keys = torch.where(real, start + slot, start).flatten(), real[:, None, None]
-            if unseen_last:  # all attend to all rows but the last, and each to itself
-                keys = keys.roll(-1, 3).index_fill(3, slot[-1:], False) | torch.eye(
-                    width, dtype=torch.bool, device=device
-                )
-            slots = torch.arange(base, base + len(rows), device=device)
-            back[rows[real.flatten()]] = slots[real.flatten()]
-        buckets.append(Bucket(rows, shape, keys))
+        real = slot < torch.tensor([sizes[i] for i in chosen], device=device)[:, None]  # [b, w]
+        rows = torch.where(real, start + slot, start).flatten()
+        back[torch.where(real, start + slot, total).flatten()] = torch.arange(base, base + len(rows), device=device)
+        keys = None if narrowest == width else real[:, None, None]
+        if unseen_last:  # all attend to all rows but the last, and each to itself
+            seen = real[:, None, None].roll(-1, 3).index_fill(3, slot[-1:], False)
+            keys = seen | torch.eye(width, dtype=torch.bool, device=device)
+        buckets.append(Bucket(rows, (len(chosen), width), keys))
         base += len(rows)
-    return buckets, back
+    return buckets, back[:total]
 
 
 def _groups(descending: list[int]) -> list[slice]:

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
-from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM, PretrainedConfig, Qwen2ForCausalLM
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from flexmdm.backbones import llada
 from flexmdm.backbones.encoder import MODERN_BERT, Anatomy, Parts, body_class
 from flexmdm.backbones.model import FlexMDMConfig
-from flexmdm.backbones.retrofit_network import Retrofit, RetrofitConfig, is_quantised
+from flexmdm.backbones.retrofit_network import RetrofitConfig, is_quantised
 
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """A pretrained masked diffusion model, taken apart.
-
-    Attributes:
-        parts: its modules.
-        encoder: its configuration in transformers.
-        anatomy: where the parts were.
-        mask_id: its mask token.
-    """
+    """A pretrained masked diffusion model, taken apart, and its configuration in transformers."""
 
     parts: Parts
     encoder: PretrainedConfig
@@ -39,104 +31,13 @@ class Base:
     mask_id: int
 
 
-def load_pretrained(
-    base: str | Path,
-    stored: dict[str, Any],
-    dtype: torch.dtype | None = None,
-    anatomy: Anatomy | None = None,
-    four_bit: bool = False,
-    **options: Any,
-) -> Base:
-    """Load a pretrained model of transformers, whose config.json (by `check_base`) is ``stored``; see `load_base`."""
-    _check_memory(base, stored, dtype, four_bit, options.get("device_map"))
-    if four_bit:
-        options["quantization_config"] = _four_bits()
-    if stored.get("model_type") in (llada.MODEL_TYPE, _DREAM):
-        options["config"] = encoder_config_of(stored)
-    if stored.get("model_type") == llada.MODEL_TYPE:
-        options["key_mapping"] = llada.KEY_MAPPING
-    model_type = str(stored.get("model_type"))
-    body: Any = _BODIES.get(model_type) or body_class(model_type)
-    try:
-        model, info = body.from_pretrained(base, dtype=dtype or "auto", output_loading_info=True, **options)
-    except torch.OutOfMemoryError as error:
-        raise ValueError(_too_large(base, "more than there is", free_memory(options.get("device_map")))) from error
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        raise ValueError(
-            f"{base} cannot be loaded: {str(error).strip().splitlines()[0]} (if a file is damaged or missing, "
-            "fetch it again)"
-        ) from error
-    _check_whole(base, info)
-    if any(p.is_meta for p in model.parameters()):
-        raise ValueError(f"{base} does not fit on the devices of its device_map: weights on disk cannot be retrofitted")
-    anatomy = anatomy or anatomy_of(stored)
-    if model.config.tie_word_embeddings:  # adapters on the head must not change what is read
-        head = model.get_submodule(anatomy.head)
-        head.weight = nn.Parameter(head.get_parameter("weight").detach().clone())
-        model.config.tie_word_embeddings = False
-    mask = stored["mask_token_id"]
-    expected = _original_logits(model, mask)
-    parts = Parts.of(model, anatomy)
-    _check_assembled(base, Retrofit(parts, 1, model.config.vocab_size, mask, False, shifted=anatomy.shifted), expected)
-    return Base(parts, model.config, anatomy, mask)
-
-
 _DREAM = "Dream"  # Qwen2 with bidirectional attention
-_BODIES = {llada.MODEL_TYPE: LlamaForCausalLM, _DREAM: Qwen2ForCausalLM}
+BODIES: dict[str, Any] = {llada.MODEL_TYPE: LlamaForCausalLM, _DREAM: Qwen2ForCausalLM}
 
 
 def anatomy_of(stored: dict[str, Any]) -> Anatomy:
     """Return where the parts of a model with this config.json are: as in Llama, unless we know better."""
     return {_DREAM: Anatomy(shifted=True), "modernbert": MODERN_BERT}.get(str(stored.get("model_type")), Anatomy())
-
-
-def _mask_of(base: str | Path, stored: dict[str, Any]) -> int | None:
-    """Return the mask token of the configuration, or of the tokenizer beside it."""
-    if stored.get("mask_token_id") is not None:
-        return stored["mask_token_id"]
-    try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(base)
-        return tokenizer.mask_token_id
-    except Exception:  # there is none, in any of many ways
-        return None
-
-
-_TRIAL_LENGTH = 8  # tokens
-
-
-def _trial_tokens(mask: int, vocab_size: int, device: torch.device) -> Tensor:
-    """Return ``[_TRIAL_LENGTH]``, some tokens, every other one a mask."""
-    index = torch.arange(_TRIAL_LENGTH, device=device)
-    return (index % vocab_size).where(index % 2 == 0, mask)
-
-
-@torch.no_grad()
-def _original_logits(model: Any, mask: int) -> Tensor:
-    """Return the logits ``[_TRIAL_LENGTH, V]`` of a pretrained model for trial tokens that all attend to each other."""
-    device = model.get_input_embeddings().weight.device
-    causal = type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
-    everything = torch.ones(1, 1, _TRIAL_LENGTH, _TRIAL_LENGTH, dtype=torch.bool, device=device) if causal else None
-    return model.eval()(_trial_tokens(mask, model.config.vocab_size, device)[None], attention_mask=everything).logits[0]
-
-
-@torch.no_grad()
-def _check_assembled(base: str | Path, network: Retrofit, expected: Tensor) -> None:
-    """Raise if the parts put together again give other logits: then the model has parts that we do not know of."""
-    tokens = _trial_tokens(network.vocab_size, network.vocab_size, next(network.embedding.parameters()).device)
-    nothing = torch.zeros(_TRIAL_LENGTH + 1, device=tokens.device)
-    logits, _ = network.eval()(
-        tokens, nothing[:1].long() + _TRIAL_LENGTH, nothing[1:].bool(), nothing.bool(), nothing[:1]
-    )
-    rows = (tokens == network.vocab_size).nonzero().flatten() - int(network.shifted)
-    expected = expected.to(tokens.device)  # of a model over several devices, the last
-    if float((logits - expected[rows]).abs().max()) > _ROUNDING * float(expected.abs().max()):
-        raise ValueError(
-            f"{base} does more than its attention and feed-forward layers one after the other, so its parts put "
-            "together again say something else: this architecture cannot be retrofitted"
-        )
-
-
-_ROUNDING = 0.05  # of the largest logit; half precision takes other orders of summation for other kernels
 
 
 def digest_of(parts: Parts) -> str:
@@ -187,12 +88,8 @@ def encoder_config_of(stored: dict[str, Any]) -> PretrainedConfig:
         return RetrofitConfig(**stored).encoder_config
     if model_type == FlexMDMConfig.model_type:
         raise ValueError("a DiT has the parts of a FlexMDM already, only its insertion head is new: nothing to count")
-    if model_type == _DREAM:
-        model_type = "qwen2"
     try:
-        return AutoConfig.for_model(
-            str(model_type), **{key: value for key, value in stored.items() if key != "model_type"}
-        )
+        return AutoConfig.for_model(**{**stored, "model_type": "qwen2" if model_type == _DREAM else str(model_type)})
     except ValueError as error:
         raise ValueError(f"{model_type!r} is no architecture that transformers knows, nor LLaDA") from error
 
@@ -230,10 +127,14 @@ def check_base(
     if four_bit and ours:
         raise ValueError(f"{base} is a run, and only a pretrained model can be loaded in 4 bits")
     if four_bit:
-        _four_bits()
+        four_bits()
     if ours:
         return stored
-    mask = _mask_of(base, stored) if mask_id is None else mask_id
+    mask = stored.get("mask_token_id") if mask_id is None else mask_id
+    if mask is None:
+        with suppress(Exception):  # there is no tokenizer, in any of many ways
+            tokenizer: Any = AutoTokenizer.from_pretrained(base)
+            mask = tokenizer.mask_token_id
     size = encoder_config_of(stored).vocab_size
     if mask is None:
         raise ValueError(f"{base} does not say which token is its mask: give its number (--mask-id)")
@@ -244,24 +145,20 @@ def check_base(
     return {**stored, "mask_token_id": mask}
 
 
-def _check_whole(base: str | Path, info: dict[str, Any]) -> None:
-    problems = [
-        f"{len(info[key])} {key.partition('_')[0]} ({', '.join(map(str, sorted(info[key])[:3]))})"
-        for key in _KEYS
-        if info.get(key)
+def check_whole(where: str | Path, problems: Mapping[str, Collection[Any]]) -> None:
+    """Raise if weights are missing, unknown or of another shape: their names by what is wrong with them."""
+    found = [
+        f"{len(names)} {how} ({', '.join(map(str, sorted(names)[:3]))})" for how, names in problems.items() if names
     ]
-    if problems:
+    if found:
         raise ValueError(
-            f"{base} is not a whole checkpoint of what its config.json says: weights {'; '.join(problems)}. Fetch all "
-            "of its files again, from one place"
+            f"{where} is not a whole checkpoint of what its config.json says: of its weights {'; '.join(found)}. Fetch "
+            "all of its files again, from one place, or train it again"
         )
 
 
-_KEYS = ("missing_keys", "unexpected_keys", "mismatched_keys")
-
-
-def _check_memory(
-    base: str | Path, stored: dict[str, Any], dtype: torch.dtype | None, four_bit: bool, device_map: Any
+def check_memory(
+    base: str | Path, stored: dict[str, Any], dtype: torch.dtype | None, four_bit: bool, device_map: dict | None
 ) -> None:
     """Raise if the weights do not fit in the memory they are to be loaded into."""
     encoder = encoder_config_of(stored)
@@ -269,29 +166,28 @@ def _check_memory(
         count = sum(p.numel() for p in body_class(encoder.model_type).from_config(encoder).parameters())
     kept = stored.get("dtype") or stored.get("torch_dtype") or "bfloat16"
     each = 0.7 if four_bit else torch.finfo(dtype or getattr(torch, str(kept))).bits / 8  # tables stay in 16 bits
-    needed, free = count * each, free_memory(device_map)
-    if needed > free:
-        raise ValueError(_too_large(base, f"about {needed / 1e9:.1f} GB", free))
+    if count * each > free_memory(device_map):
+        raise too_large(base, f"about {count * each / 1e9:.1f} GB", device_map)
 
 
-def _too_large(base: str | Path, needed: str, free: int) -> str:
-    return (
-        f"the weights of {base} need {needed} and {free / 1e9:.1f} GB are free where they are to be loaded: load them "
-        "in bfloat16 (--dtype bfloat16) or in 4 bits (--four-bit) when you retrofit, or use a machine with more memory"
+def too_large(base: str | Path, needed: str, device_map: dict[str, Any] | None) -> ValueError:
+    """Return the error that weights need more memory than there is."""
+    return ValueError(
+        f"the weights of {base} need {needed} and {free_memory(device_map) / 1e9:.1f} GB are free where they are to be "
+        "loaded: load them in bfloat16 (--dtype bfloat16) or in 4 bits (--four-bit) when you retrofit, or use a "
+        "machine with more memory"
     )
 
 
-def free_memory(device_map: Any = None) -> int:
-    """Return the free bytes of the machine, of one GPU, or of the machine and all GPUs for a map over several."""
-    free = psutil.virtual_memory().available
+def free_memory(device_map: dict[str, Any] | None) -> int:
+    """Return the free bytes of the GPU that all weights go to, or of the machine."""
     if device_map is None or not torch.cuda.is_available():
-        return free
-    if isinstance(device_map, dict) and list(device_map) == [""]:
-        return torch.cuda.mem_get_info(device_map[""])[0]
-    return free + sum(torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count()))
+        return psutil.virtual_memory().available
+    return torch.cuda.mem_get_info(device_map[""])[0]
 
 
-def _four_bits() -> Any:
+def four_bits() -> Any:
+    """Return how weights are loaded in 4 bits; raise if they cannot be."""
     if not torch.cuda.is_available():
         raise ValueError("4 bits need a GPU, and there is none: leave out --four-bit")
     try:

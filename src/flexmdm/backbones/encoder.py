@@ -8,7 +8,7 @@ block: nothing is hooked, so gradient checkpointing, compilation and sharding se
 from __future__ import annotations
 
 import inspect
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -59,17 +59,9 @@ class Anatomy:
     attention: str = "self_attn"
     feed_norm: str = "post_attention_layernorm"
     feed: str = "mlp"
-    queries: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
+    queries: list[str] = field(default_factory=lambda: ["q_proj", "k_proj", "v_proj"])
     shifted: bool = False
     transform: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "queries": list(self.queries)}
-
-    @classmethod
-    def from_dict(cls, stored: dict[str, Any]) -> Anatomy:
-        values: dict[str, Any] = {**stored, "queries": tuple(stored["queries"])}
-        return cls(**values)
 
 
 MODERN_BERT = Anatomy(
@@ -80,7 +72,7 @@ MODERN_BERT = Anatomy(
     attention_norm="attn_norm",
     attention="attn",
     feed_norm="mlp_norm",
-    queries=("Wqkv",),
+    queries=["Wqkv"],
 )
 
 
@@ -90,11 +82,7 @@ def body_class(model_type: str) -> Any:
 
 
 class Block(nn.Module):
-    """A layer of the pretrained model whose norms are shifted and scaled by the clock.
-
-    Attributes:
-        attention_type: of a model whose layers of several types have rotations of their own, the type of this layer.
-    """
+    """A layer of the pretrained model whose norms are shifted and scaled by the clock."""
 
     def __init__(self, layer: nn.Module, anatomy: Anatomy) -> None:
         super().__init__()
@@ -102,7 +90,7 @@ class Block(nn.Module):
         self.attention = layer.get_submodule(anatomy.attention)
         self.feed_norm = layer.get_submodule(anatomy.feed_norm)
         self.feed = layer.get_submodule(anatomy.feed)
-        self.attention_type = getattr(layer, "attention_type", None)
+        self.attention_type = getattr(layer, "attention_type", None)  # layers of several types have several rotations
 
     def forward(self, x: Tensor, modulation: Tensor | None, layout: Layout, rotation: tuple[Tensor, Tensor]) -> Tensor:
         """Map rows ``[R, D]``; ``modulation`` ``[R, 2, D]`` shifts and scales both norms, ``None`` leaves them."""
@@ -139,9 +127,8 @@ class Parts:
         try:
             layers = model.get_submodule(anatomy.layers)
             blocks = nn.ModuleList(Block(layer, anatomy) for layer in layers)  # ty: ignore[not-iterable]
-            named = {
-                name: model.get_submodule(getattr(anatomy, name)) for name in ("embedding", "norm", "head", "rotary")
-            }
+            names = ("embedding", "norm", "head", "rotary")
+            named = {name: model.get_submodule(getattr(anatomy, name)) for name in names}
             if anatomy.transform is not None:
                 named["norm"] = nn.Sequential(named["norm"], model.get_submodule(anatomy.transform))
         except AttributeError as error:

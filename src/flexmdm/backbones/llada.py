@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import save_torch_state_dict
-from torch import Tensor, nn
+from torch import nn
 from transformers import LlamaConfig
 
 MODEL_TYPE = "llada"
@@ -24,38 +24,50 @@ SHAPE_8B: dict[str, Any] = {
     "mask_token_id": 126336, "eos_token_id": 126081, "pad_token_id": 126081,
 }  # fmt: skip
 
+# Names of weights in LLaDA, in Llama and in a `Retrofit`.
 _IN_LAYER = {
-    "attn_norm": "input_layernorm",
-    "q_proj": "self_attn.q_proj",
-    "k_proj": "self_attn.k_proj",
-    "v_proj": "self_attn.v_proj",
-    "attn_out": "self_attn.o_proj",
-    "ff_norm": "post_attention_layernorm",
-    "ff_proj": "mlp.gate_proj",
-    "up_proj": "mlp.up_proj",
-    "ff_out": "mlp.down_proj",
+    "attn_norm": ("input_layernorm", "attention_norm"),
+    "q_proj": ("self_attn.q_proj", "attention.q_proj"),
+    "k_proj": ("self_attn.k_proj", "attention.k_proj"),
+    "v_proj": ("self_attn.v_proj", "attention.v_proj"),
+    "attn_out": ("self_attn.o_proj", "attention.o_proj"),
+    "ff_norm": ("post_attention_layernorm", "feed_norm"),
+    "ff_proj": ("mlp.gate_proj", "feed.gate_proj"),
+    "up_proj": ("mlp.up_proj", "feed.up_proj"),
+    "ff_out": ("mlp.down_proj", "feed.down_proj"),
 }
-_OUTSIDE = {"wte": "model.embed_tokens", "ln_f": "model.norm", "ff_out": "lm_head"}
+_OUTSIDE = {"wte": ("model.embed_tokens", "embedding"), "ln_f": ("model.norm", "norm"), "ff_out": ("lm_head", "head")}
 
 # Patterns for the names in a checkpoint, as `from_pretrained` takes them.
-KEY_MAPPING = {
-    **{rf"^model\.transformer\.{theirs}\.": f"{ours}." for theirs, ours in _OUTSIDE.items()},
-    **{
-        rf"^model\.transformer\.blocks\.(\d+)\.{theirs}\.": rf"model.layers.\1.{ours}."
-        for theirs, ours in _IN_LAYER.items()
-    },
+KEY_MAPPING = {rf"^model\.transformer\.{theirs}\.": f"{llama}." for theirs, (llama, _) in _OUTSIDE.items()} | {
+    rf"^model\.transformer\.blocks\.(\d+)\.{theirs}\.": rf"model.layers.\1.{llama}."
+    for theirs, (llama, _) in _IN_LAYER.items()
 }
 
-_REQUIRED = {"block_type": "llama", "layer_norm_type": "rms", "activation_type": "silu", "rope": True}
-_WITHOUT = (
-    "include_bias",
-    "include_qkv_bias",
-    "alibi",
-    "clip_qkv",
-    "attention_layer_norm",
-    "scale_logits",
-    "input_emb_norm",
-)
+_SUPPORTED = {
+    "block_type": "llama",
+    "layer_norm_type": "rms",
+    "activation_type": "silu",
+    "rope": True,
+    "include_bias": False,
+    "include_qkv_bias": False,
+    "alibi": False,
+    "clip_qkv": None,
+    "attention_layer_norm": False,
+    "scale_logits": False,
+    "input_emb_norm": False,
+}
+_SETTINGS = {  # names in a configuration of LLaDA and of Llama
+    "embedding_size": "vocab_size",
+    "d_model": "hidden_size",
+    "mlp_hidden_size": "intermediate_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "max_sequence_length": "max_position_embeddings",
+    "rms_norm_eps": "rms_norm_eps",
+    "weight_tying": "tie_word_embeddings",
+}
 
 
 def llama_config(stored: dict[str, Any]) -> LlamaConfig:
@@ -64,24 +76,16 @@ def llama_config(stored: dict[str, Any]) -> LlamaConfig:
     >>> llama_config(SHAPE_8B).num_hidden_layers
     32
     """
-    for name, needed in _REQUIRED.items():
-        if stored.get(name, needed) != needed:
-            raise ValueError(f"this LLaDA has {name} = {stored[name]!r}; only {needed!r} is supported")
-    extra = [name for name in _WITHOUT if stored.get(name)]
-    if extra:
-        raise ValueError(f"this LLaDA has {', '.join(extra)}, which is not supported")
+    for name, needed in _SUPPORTED.items():
+        value = stored.get(name, needed)
+        if value != needed and (value or needed):  # null is as good as false
+            raise ValueError(f"this LLaDA has {name} = {value!r}; only {needed!r} is supported")
     try:
+        usual = {"embedding_size": stored["vocab_size"], "n_kv_heads": stored["n_heads"], "weight_tying": False}
+        given: dict[str, Any] = usual | {name: value for name, value in stored.items() if value is not None}
         config = LlamaConfig(
-            vocab_size=stored.get("embedding_size") or stored["vocab_size"],
-            hidden_size=stored["d_model"],
-            intermediate_size=stored["mlp_hidden_size"],
-            num_hidden_layers=stored["n_layers"],
-            num_attention_heads=stored["n_heads"],
-            num_key_value_heads=stored.get("n_kv_heads") or stored["n_heads"],
-            max_position_embeddings=stored["max_sequence_length"],
-            rms_norm_eps=stored["rms_norm_eps"],
+            **{ours: given[theirs] for theirs, ours in _SETTINGS.items()},
             rope_parameters={"rope_type": "default", "rope_theta": stored["rope_theta"]},
-            tie_word_embeddings=stored.get("weight_tying", False),
             attention_dropout=0.0,
             pad_token_id=None,
             eos_token_id=stored.get("eos_token_id"),
@@ -99,55 +103,17 @@ def shape(vocab_size: int, hidden: int, layers: int, heads: int) -> LlamaConfig:
     return llama_config(SHAPE_8B | size | counts | {"eos_token_id": None})
 
 
-def llada_config(config: LlamaConfig, mask_id: int, pad_id: int | None = None) -> dict[str, Any]:
-    """Return the configuration of LLaDA for one of Llama, the inverse of `llama_config`."""
-    rotary: Any = config.rope_parameters
-    return SHAPE_8B | {
-        "architectures": ["LLaDAModelLM"],
-        "d_model": config.hidden_size,
-        "n_layers": config.num_hidden_layers,
-        "n_heads": config.num_attention_heads,
-        "n_kv_heads": config.num_key_value_heads,
-        "mlp_hidden_size": config.intermediate_size,
-        "vocab_size": config.vocab_size,
-        "embedding_size": config.vocab_size,
-        "max_sequence_length": config.max_position_embeddings,
-        "rope_theta": rotary["rope_theta"],
-        "rms_norm_eps": config.rms_norm_eps,
-        "weight_tying": config.tie_word_embeddings,
-        "mask_token_id": mask_id,
-        "eos_token_id": pad_id,
-        "pad_token_id": pad_id,
-    }
-
-
 def export(network: nn.Module, config: LlamaConfig, mask_id: int, folder: Path, pad_id: int | None = None) -> None:
     """Write the pretrained part of a `Retrofit` (without adapters) as a checkpoint of LLaDA."""
-    folder.mkdir(parents=True, exist_ok=True)
-    state = _under_their_names(network)
-    save_torch_state_dict(state, str(folder), max_shard_size="5GB")
-    stored = llada_config(config, mask_id, pad_id)
-    (folder / "config.json").write_text(json.dumps(stored, indent=2) + "\n")
-
-
-# Names in a `Retrofit`, without the parts that were added to it.
-_IN_BLOCK = {
-    "attention_norm": "attn_norm",
-    **{f"attention.{name}": name for name in ("q_proj", "k_proj", "v_proj")},
-    "attention.o_proj": "attn_out",
-    "feed_norm": "ff_norm",
-    "feed.gate_proj": "ff_proj",
-    "feed.up_proj": "up_proj",
-    "feed.down_proj": "ff_out",
-}
-
-
-def _under_their_names(network: nn.Module) -> dict[str, Tensor]:
-    state = {}
-    for ours, theirs in (("embedding", "wte"), ("norm", "ln_f"), ("head", "ff_out")):
-        state[f"model.transformer.{theirs}.weight"] = network.get_parameter(f"{ours}.weight").detach()
+    modules = {f"model.transformer.{theirs}": network.get_submodule(ours) for theirs, (_, ours) in _OUTSIDE.items()}
     for number, block in enumerate(network.get_submodule("blocks").children()):
-        for ours, theirs in _IN_BLOCK.items():
-            name = f"model.transformer.blocks.{number}.{theirs}.weight"
-            state[name] = block.get_parameter(f"{ours}.weight").detach()
-    return state
+        for theirs, (_, ours) in _IN_LAYER.items():
+            modules[f"model.transformer.blocks.{number}.{theirs}"] = block.get_submodule(ours)
+    state = {f"{name}.weight": module.get_parameter("weight").detach() for name, module in modules.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    save_torch_state_dict(state, str(folder), max_shard_size="5GB")
+    rotary: Any = config.rope_parameters
+    stored = SHAPE_8B | {theirs: getattr(config, ours) for theirs, ours in _SETTINGS.items()}
+    stored |= {"vocab_size": config.vocab_size, "rope_theta": rotary["rope_theta"], "architectures": ["LLaDAModelLM"]}
+    stored |= {"mask_token_id": mask_id, "eos_token_id": pad_id, "pad_token_id": pad_id}
+    (folder / "config.json").write_text(json.dumps(stored, indent=2) + "\n")

@@ -1,35 +1,66 @@
-"""The network as a Hugging Face model, saved with all that sampling needs to know."""
+"""A trained network as a `Denoiser`, and as a Hugging Face model that is saved with all that sampling needs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
 from flexmdm.backbones.dit import DiT
-from flexmdm.backbones.network import NetworkDenoiser
+from flexmdm.canvas import Canvas, gaps_of
+from flexmdm.denoiser import Prediction
 from flexmdm.generation import Generation, generate
 from flexmdm.interpolants import FlexMDMInterpolant
+from flexmdm.precision import float64_device
+
+
+class NetworkDenoiser:
+    """A trained network as a `Denoiser`.
+
+    Args:
+        network: maps (tokens with masks as ``vocab_size``, lengths, given, open_gaps, alpha) to logits ``[M, V]`` at
+            the masks and insertions ``[N + B]``; it is put in evaluation mode.
+        vocab_size: clean tokens V.
+        mask_id: how a canvas writes a mask; it is never predicted, also where it lies inside V.
+        interpolant: the schedules it was trained with.
+    """
+
+    def __init__(
+        self, network: nn.Module, vocab_size: int, mask_id: int, interpolant: FlexMDMInterpolant | None = None
+    ) -> None:
+        self.network, self.vocab_size, self.mask_id, self.interpolant = network.eval(), vocab_size, mask_id, interpolant
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device for its canvases: the network's, or the CPU if that has no float64."""
+        return float64_device(next(self.network.parameters()).device)
+
+    @torch.no_grad()
+    def __call__(self, canvas: Canvas, alpha: Tensor) -> Prediction:
+        """Return the network's prediction, on the device of the canvas."""
+        tokens = canvas.tokens.values.masked_fill(canvas.is_mask, self.vocab_size)
+        inputs = (tokens, canvas.lengths, canvas.given.values, canvas.open_gaps.values, alpha.float())
+        device = next(self.network.parameters()).device
+        logits, insertions = self.network(*(x.to(device) for x in inputs))
+        if 0 <= self.mask_id < self.vocab_size:
+            logits = logits.index_fill(1, torch.tensor([self.mask_id], device=logits.device), -torch.inf)
+        log_probs, insertions = (x.to(canvas.device) for x in (logits.float().log_softmax(1), insertions.float()))
+        return Prediction(log_probs, gaps_of(canvas.tokens, insertions))
 
 
 class FlexMDMConfig(PretrainedConfig):
     """What a FlexMDM (or an MDM) is made of.
 
     Args:
-        vocab_size: clean tokens V.
-        hidden_size, num_layers, num_heads, condition_size, dropout: the size of the network.
-        insertions: whether it inserts; an MDM does not.
-        expected_gap: g of every gap before training, for a head that looks at each gap on its own.
-        regions: mean and variance of the free tokens of a region in the data, for a head that counts; without them the
-            head looks at each gap on its own, as that of earlier checkpoints.
-        clock: features of alpha, ``logarithms`` or, as in earlier checkpoints, ``waves``.
-        neighbours: whether a new network starts with two heads that look left and right, as `flexmdm train` has it.
+        vocab_size, hidden_size, num_layers, num_heads, condition_size, dropout, insertions, expected_gap, regions,
+        clock, neighbours: as `DiT` has them. Earlier checkpoints have no ``regions``, and ``waves`` as their clock.
         mask_id: how a canvas writes a mask; default: V, outside the vocabulary.
         interpolant: the schedules, as `FlexMDMInterpolant.to_dict` writes them; default: linear.
         task: what it was trained on, with everything that is needed to use it again.
@@ -40,36 +71,25 @@ class FlexMDMConfig(PretrainedConfig):
 
     model_type = "flexmdm"
 
-    def __init__(
-        self,
-        vocab_size: int = 1,
-        hidden_size: int = 256,
-        num_layers: int = 8,
-        num_heads: int = 8,
-        condition_size: int = 128,
-        dropout: float = 0.1,
-        insertions: bool = True,
-        expected_gap: float = 1.0,
-        neighbours: bool = False,
-        regions: tuple[float, float] | None = None,
-        clock: str = "waves",
-        mask_id: int | None = None,
-        interpolant: dict | None = None,
-        task: dict | None = None,
-        **kwargs: Any,
-    ) -> None:
-        self.vocab_size = vocab_size
-        self.hidden_size, self.num_layers, self.num_heads = hidden_size, num_layers, num_heads
-        self.condition_size, self.dropout = condition_size, dropout
-        self.insertions, self.expected_gap, self.neighbours = insertions, expected_gap, neighbours
-        self.regions, self.clock = None if regions is None else list(regions), clock
-        self.mask_id = vocab_size if mask_id is None else mask_id
-        self.interpolant = FlexMDMInterpolant().to_dict() if interpolant is None else interpolant
-        self.task = task
-        self._check()
-        super().__init__(**kwargs)
+    vocab_size: int = 1
+    hidden_size: int = 256
+    num_layers: int = 8
+    num_heads: int = 8
+    condition_size: int = 128
+    dropout: float = 0.1
+    insertions: bool = True
+    expected_gap: float = 1.0
+    neighbours: bool = False
+    regions: Sequence[float] | None = None
+    clock: str = "waves"
+    mask_id: Any = None
+    interpolant: Any = None
+    task: dict[str, Any] | None = None
 
-    def _check(self) -> None:
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.regions = self.regions and list(self.regions)
+        self.mask_id = self.vocab_size if self.mask_id is None else self.mask_id
+        self.interpolant = FlexMDMInterpolant().to_dict() if self.interpolant is None else self.interpolant
         for name in ("vocab_size", "hidden_size", "num_layers", "num_heads", "condition_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
@@ -86,6 +106,7 @@ class FlexMDMConfig(PretrainedConfig):
         if set(self.interpolant) != {"insertion", "unmasking"}:
             raise ValueError(f"interpolant must have the schedules insertion and unmasking, got {self.interpolant}")
         FlexMDMInterpolant.from_dict(self.interpolant)
+        super().__post_init__(**kwargs)
 
 
 @dataclass
@@ -126,21 +147,11 @@ class FlexMDMModel(PreTrainedModel):
 
     def make_network(self, config: FlexMDMConfig) -> Any:
         """Return the network, which takes and returns what `DiT.forward` does."""
-        return DiT(
-            config.vocab_size,
-            hidden=config.hidden_size,
-            layers=config.num_layers,
-            heads=config.num_heads,
-            condition=config.condition_size,
-            dropout=config.dropout,
-            insertions=config.insertions,
-            expected_gap=config.expected_gap,
-            neighbours=config.neighbours,
-            regions=config.regions,
-            clock=config.clock,
-        )
+        renamed = {"hidden_size": "hidden", "num_layers": "layers", "num_heads": "heads", "condition_size": "condition"}
+        names = [name for name in FlexMDMConfig.__annotations__ if name not in ("mask_id", "interpolant", "task")]
+        return DiT(**{renamed.get(name, name): getattr(config, name) for name in names})
 
-    def _init_weights(self, module: torch.nn.Module) -> None:
+    def _init_weights(self, module: nn.Module) -> None:
         """Initialise weights that a checkpoint lacks as in a new network."""
         self.network.initialise(module)
 
@@ -161,8 +172,9 @@ class FlexMDMModel(PreTrainedModel):
             raise ValueError(
                 f"tokens must be packed, [{int(lengths.sum())}] for these lengths, but are {list(tokens.shape)}"
             )
-        sizes = {"given": (given, len(tokens)), "open_gaps": (open_gaps, len(tokens) + len(lengths))}
-        for name, (value, size) in {**sizes, "alpha": (alpha, len(lengths))}.items():
+        gaps = len(tokens) + len(lengths)
+        sizes = (("given", given, len(tokens)), ("open_gaps", open_gaps, gaps), ("alpha", alpha, len(lengths)))
+        for name, value, size in sizes:
             if value.shape != (size,):
                 raise ValueError(f"{name} must be [{size}] for these tokens and lengths, but is {list(value.shape)}")
         tokens = tokens.masked_fill(tokens == self.config.mask_id, self.config.vocab_size)
@@ -192,7 +204,7 @@ class FlexMDMModel(PreTrainedModel):
 
     def count_parameters(self) -> dict[str, int]:
         """Return the number of all parameters, and of those in the table of input embeddings."""
-        table = self.network.embedding.weight.numel()
+        table = sum(p.numel() for p in self.network.embedding.parameters())
         return {"total": sum(p.numel() for p in self.parameters()), "input_embedding": table}
 
 

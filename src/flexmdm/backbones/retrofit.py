@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,10 +11,12 @@ import torch
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from flexmdm.backbones.bases import Base, as_stored, check_base, digest_of, load_pretrained, same_base
+from flexmdm.backbones import bases, llada
+from flexmdm.backbones.bases import Base
 from flexmdm.backbones.encoder import Anatomy, Parts, body_class
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
 from flexmdm.backbones.retrofit_network import Retrofit, RetrofitConfig
@@ -34,22 +36,12 @@ class RetrofitModel(FlexMDMModel):
         super().__init__(config)
 
     def make_network(self, config: Any) -> Retrofit:
-        anatomy = Anatomy.from_dict(config.anatomy)
+        anatomy = Anatomy(**config.anatomy)
         encoder = config.encoder_config
         parts = self.__dict__.pop("_parts") or Parts.of(body_class(encoder.model_type).from_config(encoder), anatomy)
-        network = Retrofit(
-            parts,
-            config.hidden_size,
-            config.vocab_size,
-            config.mask_id,
-            config.insertions,
-            config.groups,
-            config.expected_gap,
-            anatomy.shifted,
-            config.regions,
-        )
+        network = Retrofit(parts, config)
         if config.lora is not None:
-            network.adapt(config.lora["rank"], config.lora["alpha"], config.lora["dropout"], anatomy.queries)
+            network.adapt(**config.lora, queries=anatomy.queries)
         return network
 
     # Saving and loading -----------------------------------------------------------------------------------------------
@@ -73,8 +65,9 @@ class RetrofitModel(FlexMDMModel):
         *_: Any,
         dtype: torch.dtype | None = None,
         base: str | None = None,
+        device_map: dict[str, Any] | None = None,
         config: RetrofitConfig | None = None,
-        **options: Any,
+        **__: Any,
     ) -> Self:
         """Load what `save_pretrained` wrote.
 
@@ -82,35 +75,30 @@ class RetrofitModel(FlexMDMModel):
             folder: where; or a name on the Hub.
             dtype: of all weights; of a model with adapters, of the frozen ones. By default as they were.
             base: where the frozen weights are now, if they have moved.
-            config: its configuration, for who has read it already.
-            options: for loading the frozen weights, such as ``device_map``.
+            device_map: ``{"": device}`` loads frozen weights straight to a device.
+            config: its configuration, for who has read it already, as `AutoModel`.
         """
         folder = Path(folder) if Path(folder).is_dir() else Path(snapshot_download(str(folder)))
         config = config or RetrofitConfig.from_pretrained(folder)
         stored = _stored_weights(folder)
         if config.lora is None:
-            model = cls._assembled(config, stored, dtype, folder)
+            with torch.device("meta"):
+                model = cls(config)
+            stored = {name: value.to(dtype or value.dtype) for name, value in stored.items()}
         else:
             config.base = base or config.base
-            model = cls(config, cls._frozen_parts(config, folder, dtype, options))
-            _check_weights(stored, {name: model.get_parameter(name) for name in model.kept_weights}, folder)
-            model.load_state_dict(stored, strict=False)
+            model = cls(config, cls._frozen_parts(config, folder, dtype, device_map))
+        wanted = {name: value.shape for name, value in model.state_dict().items() if name in model.kept_weights}
+        other = [name for name, value in stored.items() if value.shape != wanted.get(name, value.shape)]
+        missing, unknown = wanted.keys() - stored.keys(), stored.keys() - wanted.keys()
+        bases.check_whole(folder, {"are missing": missing, "are unknown": unknown, "are of another shape": other})
+        model.load_state_dict(stored, strict=False, assign=config.lora is None)
+        if config.lora is None:  # buffers are computed, not stored
+            model.network.rotary = type(model.network.rotary)(config.encoder_config)
         return model.eval()
 
     @classmethod
-    def _assembled(
-        cls, config: RetrofitConfig, stored: dict[str, Tensor], dtype: torch.dtype | None, folder: Path
-    ) -> Self:
-        with torch.device("meta"):
-            model = cls(config)
-        _check_weights(stored, model.state_dict(), folder)
-        model.load_state_dict({name: value.to(dtype or value.dtype) for name, value in stored.items()}, assign=True)
-        rotary = model.network.rotary
-        model.network.rotary = type(rotary)(config.encoder_config)  # its buffers are computed, not stored
-        return model
-
-    @classmethod
-    def _frozen_parts(cls, config: RetrofitConfig, folder: Path, dtype: Any, options: dict[str, Any]) -> Parts:
+    def _frozen_parts(cls, config: RetrofitConfig, folder: Path, dtype: Any, device_map: dict | None = None) -> Parts:
         four_bit = dtype is None and config.base_dtype == "4-bit"
         usual = torch.float32 if config.base_dtype == "float32" else torch.bfloat16
         moved = f'if they are elsewhere now, write where as "base" in {folder / "config.json"}'
@@ -119,15 +107,15 @@ class RetrofitModel(FlexMDMModel):
                 config.base or "",
                 dtype=dtype or usual,
                 mask_id=config.mask_id,
-                anatomy=Anatomy.from_dict(config.anatomy),
+                anatomy=Anatomy(**config.anatomy),
                 four_bit=four_bit,
-                **options,
+                device_map=device_map,
             )
         except ValueError as error:
             raise ValueError(
                 f"the adapters of {folder} need the weights they were trained on: {error}; {moved}"
             ) from error
-        if not same_base(digest_of(loaded.parts), config.base_digest):
+        if not bases.same_base(bases.digest_of(loaded.parts), config.base_digest):
             raise ValueError(
                 f"{folder} was trained on top of other weights than those of {config.base}: an adapter fits only its "
                 f"own base; {moved}"
@@ -136,7 +124,7 @@ class RetrofitModel(FlexMDMModel):
 
     def check_checkpoint(self, folder: Path) -> None:
         then = RetrofitConfig.from_pretrained(folder).base_digest
-        if not same_base(self.config.base_digest, then):
+        if not bases.same_base(self.config.base_digest, then):
             raise ValueError(
                 f"{folder} was trained on top of other weights than those that {self.config.base} holds now: put those "
                 "back, or begin a new run"
@@ -150,7 +138,7 @@ class RetrofitModel(FlexMDMModel):
         if self.network.quantised:
             config = copy.deepcopy(self.config)
             config.base_dtype = "bfloat16"
-            parts = self._frozen_parts(config, Path(config.name_or_path or "."), torch.bfloat16, {})
+            parts = self._frozen_parts(config, Path(config.name_or_path or "."), torch.bfloat16)
             whole = type(self)(config, parts)
             whole.load_state_dict({n: p for n, p in self.state_dict().items() if n in self.kept_weights}, strict=False)
             return whole.merged()
@@ -159,27 +147,16 @@ class RetrofitModel(FlexMDMModel):
         self.config.lora = self.config.base = self.config.base_digest = self.config.base_dtype = None
         return self
 
-    def count_parameters(self) -> dict[str, int]:
-        """Return the number of all parameters, and of those of the input embeddings."""
-        table = sum(p.numel() for p in self.network.embedding.parameters())
-        return {"total": sum(p.numel() for p in self.parameters()), "input_embedding": table}
-
     def count_trained(self) -> dict[str, int]:
         """Return the number of trained parameters, by part."""
-        parts = {"lora on queries, keys, values": 0, "lora on the head": 0, "adaln": 0, "time embedding": 0}
-        parts |= {"insertion head": 0, "flags and end": 0, "pretrained": 0}
+        named = {"lora blocks": "lora on queries, keys, values", "lora head": "lora on the head"}
+        named |= {"modulations": "adaln", "clock": "time embedding", "insertion_head": "insertion head"}
+        named |= {**dict.fromkeys(("given", "open", "end"), "flags and end"), "": "pretrained"}
+        counts = dict.fromkeys(named.values(), 0)
         for name, p in self.network.named_parameters():
-            if p.requires_grad:
-                parts[_part_of(name)] += p.numel()
-        return {part: count for part, count in parts.items() if count}
-
-
-def _part_of(name: str) -> str:
-    if "lora_" in name:
-        return "lora on the head" if name.startswith("head") else "lora on queries, keys, values"
-    named = {"modulations": "adaln", "clock": "time embedding", "insertion_head": "insertion head"}
-    named |= dict.fromkeys(("given", "open", "end"), "flags and end")
-    return named.get(name.partition(".")[0], "pretrained")
+            part = ("lora " if "lora_" in name else "") + name.partition(".")[0]
+            counts[named.get(part, "pretrained")] += p.numel() if p.requires_grad else 0
+        return {part: count for part, count in counts.items() if count}
 
 
 def _stored_weights(folder: Path) -> dict[str, Tensor]:
@@ -192,25 +169,13 @@ def _stored_weights(folder: Path) -> dict[str, Tensor]:
         raise ValueError(f"the weights in {folder} are damaged ({error}): fetch or train them again") from error
 
 
-def _check_weights(stored: dict[str, Tensor], wanted: Mapping[str, Tensor], where: Any) -> None:
-    missing, unknown = sorted(set(wanted) - set(stored)), sorted(set(stored) - set(wanted))
-    other = [name for name in set(wanted) & set(stored) if wanted[name].shape != stored[name].shape]
-    if missing or unknown or other:
-        groups = {"missing": missing, "unknown": unknown, "of another shape": other}
-        faults = [f"{len(names)} are {how} ({', '.join(names[:3])})" for how, names in groups.items() if names]
-        raise ValueError(
-            f"{where} is not a whole checkpoint of what its config.json says: of its weights {'; '.join(faults)}. "
-            "Fetch it again, or train it again"
-        )
-
-
 def load_base(
     base: str | Path,
     dtype: torch.dtype | None = None,
     mask_id: int | None = None,
     anatomy: Anatomy | None = None,
     four_bit: bool = False,
-    **options: Any,
+    device_map: dict[str, Any] | None = None,
 ) -> Base:
     """Load a pretrained model by its folder or its name on the Hub.
 
@@ -220,12 +185,69 @@ def load_base(
         mask_id: its mask token, where its configuration does not say.
         anatomy: of a model that is not built like Llama.
         four_bit: load the weights in 4 bits; needs bitsandbytes and a GPU.
-        options: for ``from_pretrained`` of transformers, such as ``device_map``.
+        device_map: ``{"": device}`` loads the weights straight to a device.
     """
-    stored = check_base(base, mask_id, four_bit)
-    if stored.get("model_type") == RetrofitConfig.model_type:
-        return base_of(RetrofitModel.from_pretrained(base, **options).merged(), dtype)
-    return load_pretrained(base, stored, dtype, anatomy, four_bit, **options)
+    stored = bases.check_base(base, mask_id, four_bit)
+    model_type = str(stored.get("model_type"))
+    if model_type == RetrofitConfig.model_type:
+        return base_of(RetrofitModel.from_pretrained(base, device_map=device_map).merged(), dtype)
+    bases.check_memory(base, stored, dtype, four_bit, device_map)
+    options: dict[str, Any] = {"dtype": dtype or "auto", "device_map": device_map, "output_loading_info": True}
+    if four_bit:
+        options["quantization_config"] = bases.four_bits()
+    if model_type in bases.BODIES:
+        options["config"] = bases.encoder_config_of(stored)
+    if model_type == llada.MODEL_TYPE:
+        options["key_mapping"] = llada.KEY_MAPPING
+    try:
+        model, info = (bases.BODIES.get(model_type) or body_class(model_type)).from_pretrained(base, **options)
+    except torch.OutOfMemoryError as error:
+        raise bases.too_large(base, "more than there is", device_map) from error
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        raise ValueError(
+            f"{base} cannot be loaded: {str(error).strip().splitlines()[0]} (if a file is damaged or missing, "
+            "fetch it again)"
+        ) from error
+    bases.check_whole(base, {how: info.get(f"{how}_keys", ()) for how in ("missing", "unexpected", "mismatched")})
+    anatomy = anatomy or bases.anatomy_of(stored)
+    if model.config.tie_word_embeddings:  # adapters on the head must not change what is read
+        head = model.get_submodule(anatomy.head)
+        head.weight = nn.Parameter(head.get_parameter("weight").detach().clone())
+        model.config.tie_word_embeddings = False
+    mask = stored["mask_token_id"]
+    return Base(_take_apart(base, model, anatomy, mask), model.config, anatomy, mask)
+
+
+_TRIAL_LENGTH = 8  # tokens
+_ROUNDING = 0.05  # of the largest logit; half precision takes other orders of summation for other kernels
+
+
+@torch.no_grad()
+def _take_apart(base: str | Path, model: Any, anatomy: Anatomy, mask: int) -> Parts:
+    """Take a model apart; raise if its parts put together again give other logits, as it has parts unknown to us.
+
+    Both predict the masks among a few trial tokens that all attend to each other.
+    """
+    index = torch.arange(_TRIAL_LENGTH, device=model.get_input_embeddings().weight.device)
+    masked, tokens = index % 2 == 1, index % model.config.vocab_size
+    causal = type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    everything = index.new_ones(1, 1, _TRIAL_LENGTH, _TRIAL_LENGTH).bool() if causal else None
+    expected = model.eval()(tokens.masked_fill(masked, mask)[None], attention_mask=everything).logits[0]
+    parts = Parts.of(model, anatomy)
+    config = RetrofitConfig(
+        encoder=bases.as_stored(model.config), anatomy=asdict(anatomy), mask_id=mask, insertions=False
+    )
+    tokens = tokens.masked_fill(masked, config.vocab_size)
+    nothing = torch.zeros(_TRIAL_LENGTH + 1, device=tokens.device)
+    lengths = nothing[:1].long() + _TRIAL_LENGTH
+    logits, _ = Retrofit(parts, config).eval()(tokens, lengths, nothing[1:].bool(), nothing.bool(), nothing[:1])
+    rows = masked.nonzero().flatten() - int(anatomy.shifted)
+    if float((logits - expected[rows]).abs().max()) > _ROUNDING * float(expected.abs().max()):
+        raise ValueError(
+            f"{base} does more than its attention and feed-forward layers one after the other, so its parts put "
+            "together again say something else: this architecture cannot be retrofitted"
+        )
+    return parts
 
 
 def base_of(model: RetrofitModel, dtype: torch.dtype | None = None) -> Base:
@@ -235,7 +257,7 @@ def base_of(model: RetrofitModel, dtype: torch.dtype | None = None) -> Base:
     for part in (parts.embedding, parts.blocks, parts.norm, parts.head):
         for p in part.parameters():  # not buffers
             p.data = p.data.to(dtype or p.dtype)
-    return Base(parts, model.config.encoder_config, Anatomy.from_dict(model.config.anatomy), model.config.mask_id)
+    return Base(parts, model.config.encoder_config, Anatomy(**model.config.anatomy), model.config.mask_id)
 
 
 def retrofit(
@@ -243,11 +265,12 @@ def retrofit(
     insertions: bool = True,
     groups: int = 4,
     lora: dict[str, Any] | None = None,
-    expected_gap: float = 1.0,
-    regions: tuple[float, float] | None = None,
-    interpolant: dict[str, Any] | None = None,
-    task: dict[str, Any] | None = None,
-    **options: Any,
+    dtype: torch.dtype | None = None,
+    mask_id: int | None = None,
+    anatomy: Anatomy | None = None,
+    four_bit: bool = False,
+    device_map: dict[str, Any] | None = None,
+    **common: Any,
 ) -> FlexMDMModel:
     """Return a model that starts as the pretrained one, ``base``, is.
 
@@ -257,27 +280,20 @@ def retrofit(
     Args:
         base: as `load_base` takes it, or a run.
         insertions: whether it is to be a FlexMDM.
-        groups, lora, expected_gap, regions: of the `RetrofitConfig`; there are at most as many groups as layers.
-        interpolant, task: what it will be trained on.
-        options: for `load_base`.
+        groups, lora: of the `RetrofitConfig`; there are at most as many groups as layers.
+        dtype, mask_id, anatomy, four_bit, device_map: as `load_base` takes them.
+        common: the rest of the configuration: expected_gap, regions, interpolant, task.
     """
     base = str(Path(base).resolve()) if Path(base).exists() else str(base)
-    common: dict[str, Any] = {
-        "insertions": insertions,
-        "expected_gap": expected_gap,
-        "regions": regions,
-        "interpolant": interpolant,
-        "task": task,
-    }
-    stored = check_base(base, options.get("mask_id"), options.get("four_bit", False), lora is not None)
+    common["insertions"] = insertions
+    stored = bases.check_base(base, mask_id, four_bit, lora is not None)
     if stored["model_type"] == FlexMDMConfig.model_type:
         own = FlexMDMModel.from_pretrained(base)
         return _continued(own, common) if own.config.insertions == insertions else _converted(own, common)
     if stored["model_type"] != RetrofitConfig.model_type:
-        loaded, learned = load_base(base, **options), {}
+        loaded, learned = load_base(base, dtype, mask_id, anatomy, four_bit, device_map), {}
     else:
-        devices = {name: options[name] for name in ("device_map",) if name in options}
-        run = RetrofitModel.from_pretrained(base, **devices)  # in the precision it was trained in
+        run = RetrofitModel.from_pretrained(base, device_map=device_map)  # in the precision it was trained in
         if run.config.insertions and not insertions:
             raise ValueError(f"{base} is a FlexMDM: it cannot become an MDM; start from the MDM it was made from")
         if run.config.lora is not None and lora not in (None, run.config.lora):
@@ -291,15 +307,15 @@ def retrofit(
         groups = run.config.groups if learned else groups
         if learned:  # the head was trained with these
             common |= {"regions": run.config.regions, "expected_gap": run.config.expected_gap}
-        loaded = base_of(run.merged(), options.get("dtype"))
+        loaded = base_of(run.merged(), dtype)
+    if lora:
+        precision = "4-bit" if four_bit else str(dtype or torch.float32).removeprefix("torch.")
+        common |= {"base": base, "base_digest": bases.digest_of(loaded.parts), "base_dtype": precision}
     config = RetrofitConfig(
-        encoder=as_stored(loaded.encoder),
-        anatomy=loaded.anatomy.to_dict(),
+        encoder=bases.as_stored(loaded.encoder),
+        anatomy=asdict(loaded.anatomy),
         groups=min(groups, len(loaded.parts.blocks)),
         lora=lora,
-        base=base if lora else None,
-        base_digest=digest_of(loaded.parts) if lora else None,
-        base_dtype=_precision(options) if lora else None,
         mask_id=loaded.mask_id,
         **common,
     )
@@ -309,14 +325,10 @@ def retrofit(
     return model.train()
 
 
-def _precision(options: dict[str, Any]) -> str:
-    return "4-bit" if options.get("four_bit") else str(options.get("dtype") or torch.float32).removeprefix("torch.")
-
-
 def _continued(model: FlexMDMModel, common: dict[str, Any]) -> FlexMDMModel:
     """Return a model that needs no other parts, ready for training on another task."""
-    model.config.task = common["task"]
-    model.config.interpolant = common["interpolant"] or model.config.interpolant
+    model.config.task = common.get("task")
+    model.config.interpolant = common.get("interpolant") or model.config.interpolant
     if getattr(model.config, "lora", None) is None:  # what is trained is trained in full precision
         model.float()
     return model.train()
@@ -324,14 +336,13 @@ def _continued(model: FlexMDMModel, common: dict[str, Any]) -> FlexMDMModel:
 
 def untrained(encoder: PretrainedConfig, mask_id: int, **common: Any) -> RetrofitModel:
     """Return a new model in the body of an encoder, for pretraining."""
-    return RetrofitModel(RetrofitConfig(encoder=as_stored(encoder), mask_id=mask_id, **common))
+    return RetrofitModel(RetrofitConfig(encoder=bases.as_stored(encoder), mask_id=mask_id, **common))
 
 
 def _converted(dit: FlexMDMModel, common: dict[str, Any]) -> FlexMDMModel:
     """Return a FlexMDM from an MDM, or an MDM from a FlexMDM: a DiT gets or loses only its insertion head."""
-    sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "condition_size")
-    kept = (*sizes, "dropout", "neighbours", "clock", "mask_id")
-    model = FlexMDMModel(FlexMDMConfig(**{name: getattr(dit.config, name) for name in kept}, **common))
+    own = {name: getattr(dit.config, name) for name in FlexMDMConfig.__annotations__}
+    model = FlexMDMModel(FlexMDMConfig(**own | common))
     model.load_state_dict(dit.state_dict(), strict=False)
     return model.train()
 

@@ -6,7 +6,7 @@ says. An MDM is the same without the new parts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import asdict, field
 from types import MethodType
 from typing import Any
 
@@ -24,48 +24,68 @@ from flexmdm.backbones.heads import Regions, insertion_head
 from flexmdm.backbones.model import FlexMDMConfig
 
 
+class RetrofitConfig(FlexMDMConfig):
+    """The configuration of a retrofitted model.
+
+    Args:
+        encoder: the configuration of the pretrained transformer, as transformers writes it.
+        anatomy: where its parts are.
+        groups: how many consecutive groups of layers have an AdaLN of their own; within one it is shared.
+        lora: rank, alpha and dropout of the adapters; ``None`` trains all weights.
+        base: where the frozen weights are, of a model that is saved without them.
+        base_digest: tells them from others.
+        base_dtype: the precision they are loaded in: ``float32``, ``bfloat16`` or ``4-bit``.
+
+    The rest is as for `FlexMDMConfig`, but the size of the network is the encoder's.
+    """
+
+    model_type = "flexmdm-retrofit"
+
+    encoder: dict[str, Any] = field(default_factory=lambda: {"model_type": "llama", "vocab_size": 1})
+    anatomy: dict[str, Any] = field(default_factory=lambda: asdict(Anatomy()))
+    groups: int = 4
+    lora: dict[str, Any] | None = None
+    base: str | None = None
+    base_digest: str | None = None
+    base_dtype: str | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        body = self.encoder_config
+        self.vocab_size, self.hidden_size, self.condition_size = body.vocab_size, body.hidden_size, body.hidden_size
+        self.num_layers, self.num_heads, self.dropout = body.num_hidden_layers, body.num_attention_heads, 0.0
+        super().__post_init__(**kwargs)
+        if self.insertions and not 1 <= self.groups <= self.num_layers:
+            raise ValueError(f"{self.num_layers} layers cannot be cut into {self.groups} groups")
+
+    @property
+    def encoder_config(self) -> PretrainedConfig:
+        return AutoConfig.for_model(**self.encoder)
+
+
 class Retrofit(nn.Module):
     """A pretrained transformer with what FlexMDM needs beyond it.
 
     Row i of a sequence stands for entry i and for the gap left of it; one row more, the end, stands for the last gap.
     The end sees all entries and no entry sees it, so it does not disturb the pretrained model.
 
-    Args:
-        parts: the pretrained transformer.
-        hidden: its width.
-        vocab_size: its vocabulary V, mask and padding included.
-        mask_id: its mask token.
-        insertions: whether it has the parts of a FlexMDM; without them it is the MDM it was.
-        groups: how many consecutive groups of layers have an AdaLN of their own; within one it is shared.
-        expected_gap: g of every gap before training, for a head that looks at each gap on its own.
-        regions: mean and variance of the free tokens of a region in the data, for a head that counts.
-        shifted: whether row i predicts entry i + 1 (see `Anatomy`).
+    Without ``config.insertions`` it is the MDM it was. Its vocabulary V includes mask and padding.
     """
 
-    def __init__(
-        self,
-        parts: Parts,
-        hidden: int,
-        vocab_size: int,
-        mask_id: int,
-        insertions: bool = True,
-        groups: int = 4,
-        expected_gap: float = 1.0,
-        shifted: bool = False,
-        regions: Sequence[float] | None = None,
-    ) -> None:
+    def __init__(self, parts: Parts, config: RetrofitConfig) -> None:
         super().__init__()
+        hidden = config.hidden_size
         self.embedding, self.blocks, self.norm = parts.embedding, parts.blocks, parts.norm
         self.head, self.rotary = parts.head, parts.rotary
-        self.vocab_size, self.mask_id, self.shifted = vocab_size, mask_id, shifted
+        self.vocab_size, self.mask_id = config.vocab_size, config.mask_id
+        self.shifted = Anatomy(**config.anatomy).shifted
         self.gradient_checkpointing = False
         self.insertion_head = None
-        if insertions:
+        if config.insertions:
             self.given, self.open = nn.Embedding(2, hidden), nn.Embedding(2, hidden)
             self.end = nn.Embedding(1, hidden)
             self.clock = Clock(hidden // 2, 4 * hidden, hidden)
-            self.modulations = nn.ModuleList(nn.Linear(hidden, 2 * hidden) for _ in range(groups))
-            self.insertion_head = insertion_head(hidden, hidden, expected_gap, regions)
+            self.modulations = nn.ModuleList(nn.Linear(hidden, 2 * hidden) for _ in range(config.groups))
+            self.insertion_head = insertion_head(hidden, hidden, config.expected_gap, config.regions)
             for part in self.added.values():
                 part.apply(self.initialise)
                 part.to(next(self.embedding.parameters()).device)
@@ -97,7 +117,7 @@ class Retrofit(nn.Module):
         """Return whether some of the pretrained weights are in 4 bits."""
         return is_quantised(self)
 
-    def adapt(self, rank: int, alpha: int, dropout: float, queries: tuple[str, ...]) -> None:
+    def adapt(self, rank: int, alpha: int, dropout: float, queries: list[str]) -> None:
         """Freeze what was pretrained, with LoRA on queries, keys, values and the head."""
         self.is_loaded_in_4bit = self.quantised  # which PEFT asks for
         targets = rf"blocks\.\d+\.attention\.({'|'.join(queries)})|head"
@@ -139,7 +159,9 @@ class Retrofit(nn.Module):
         groups: list[Tensor | None] = [None]
         if inserts:
             entries = ~layout.is_last
-            x = self._with_ends(x + self.given(given.long()).to(x.dtype), entries)
+            x = x + self.given(given.long()).to(x.dtype)
+            ends = self.end.weight.to(x.dtype).expand(len(entries), -1)  # one behind each sequence: [N, D] -> [R, D]
+            x = ends.masked_scatter(entries[:, None], x)
             x = x + self.open(open_gaps.long()).to(x.dtype)
             condition = self.clock(alpha)
             groups = [m(condition).to(x.dtype)[layout.sequence].unflatten(1, (2, -1)) for m in self.modulations]
@@ -147,83 +169,20 @@ class Retrofit(nn.Module):
         turned = rotations(self.rotary, self.blocks, x, layout.position)
         for number, (block, rotation) in enumerate(zip(self.blocks, turned, strict=True)):
             modulation = groups[number * len(groups) // len(self.blocks)]
-            x = self._apply_block(block, x, modulation, layout, rotation)
-        x = self.norm(x).to(tokens.device)
-        logits = self.head(x[self._rows_of_masks(masked, layout)]).to(tokens.device)
+            if self.gradient_checkpointing and self.training:
+                x = checkpoint(block, x, modulation, layout, rotation, use_reentrant=False)
+            else:
+                x = block(x, modulation, layout, rotation)
+        x = self.norm(x)
+        rows = masked.nonzero().flatten()
+        if self.shifted:  # the row before predicts a mask; the first has none
+            rows = torch.where(layout.position[rows] > 0, rows - 1, rows)
+        logits = self.head(x[rows])
         if self.insertion_head is None:
             return logits, logits.new_zeros(len(tokens) + len(lengths))
         return logits, self.insertion_head(x, alpha, Regions.of(lengths, given)) * open_gaps
-
-    def _with_ends(self, x: Tensor, entries: Tensor) -> Tensor:
-        """Put an end behind each sequence: entries ``[N, D]`` -> rows ``[R, D]``."""
-        end = self.end.weight.to(x.dtype).expand(len(entries), -1)
-        return end.masked_scatter(entries[:, None], x)
-
-    def _apply_block(self, block: nn.Module, x: Tensor, *rest: Any) -> Tensor:
-        device = next(block.parameters()).device
-        if x.device != device:  # the pretrained model may be spread over several
-            x, rest = x.to(device), tuple(_moved(rest, device))
-        if self.gradient_checkpointing and self.training:
-            return checkpoint(block, x, *rest, use_reentrant=False)
-        return block(x, *rest)
-
-    def _rows_of_masks(self, masked: Tensor, layout: Layout) -> Tensor:
-        """Return the row that predicts each mask: its own, or if ``shifted`` the one before (the first has none)."""
-        rows = masked.nonzero().flatten()
-        return torch.where(layout.position[rows] > 0, rows - 1, rows) if self.shifted else rows
-
-
-def _moved(values: Sequence[Any], device: torch.device) -> list[Any]:
-    return [
-        tuple(_moved(value, device)) if isinstance(value, tuple) else None if value is None else value.to(device)
-        for value in values
-    ]
 
 
 def is_quantised(module: nn.Module) -> bool:
     """Return whether some weights are in 4 bits."""
     return any(type(p).__name__ == "Params4bit" for p in module.parameters())
-
-
-class RetrofitConfig(FlexMDMConfig):
-    """The configuration of a retrofitted model.
-
-    Args:
-        encoder: the configuration of the pretrained transformer, as transformers writes it.
-        anatomy: where its parts are.
-        groups: see `Retrofit`.
-        lora: rank, alpha and dropout of the adapters; ``None`` trains all weights.
-        base: where the frozen weights are, of a model that is saved without them.
-        base_digest: tells them from others.
-        base_dtype: the precision they are loaded in: ``float32``, ``bfloat16`` or ``4-bit``.
-        options: the rest, as for `FlexMDMConfig`; the size of the network is the encoder's.
-    """
-
-    model_type = "flexmdm-retrofit"
-
-    def __init__(
-        self,
-        encoder: dict[str, Any] | None = None,
-        anatomy: dict[str, Any] | None = None,
-        groups: int = 4,
-        lora: dict[str, Any] | None = None,
-        base: str | None = None,
-        base_digest: str | None = None,
-        base_dtype: str | None = None,
-        **options: Any,
-    ) -> None:
-        self.encoder = encoder or {"model_type": "llama", "vocab_size": 1}
-        self.anatomy = Anatomy().to_dict() if anatomy is None else anatomy
-        self.groups, self.lora = groups, lora
-        self.base, self.base_digest, self.base_dtype = base, base_digest, base_dtype
-        body = self.encoder_config
-        options |= {"vocab_size": body.vocab_size, "hidden_size": body.hidden_size, "condition_size": body.hidden_size}
-        options |= {"num_layers": body.num_hidden_layers, "num_heads": body.num_attention_heads, "dropout": 0.0}
-        super().__init__(**options)
-        if self.insertions and not 1 <= groups <= self.num_layers:
-            raise ValueError(f"{self.num_layers} layers cannot be cut into {groups} groups")
-
-    @property
-    def encoder_config(self) -> PretrainedConfig:
-        options = {key: value for key, value in self.encoder.items() if key != "model_type"}
-        return AutoConfig.for_model(self.encoder["model_type"], **options)

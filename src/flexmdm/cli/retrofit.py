@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -175,7 +175,7 @@ def _dry_run(run: RunConfig, json: Path | None) -> None:
     groups = min(run.network.groups, encoder.num_hidden_layers)
     config = RetrofitConfig(
         encoder=bases.as_stored(encoder),
-        anatomy=bases.anatomy_of(stored).to_dict(),
+        anatomy=asdict(bases.anatomy_of(stored)),
         groups=groups,
         lora=run.network.lora,
         base=base,

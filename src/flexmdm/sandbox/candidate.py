@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flexmdm.sandbox.values import encode, receive, send
+from flexmdm.sandbox.values import encode, receive, send, text_of
 
 
 def answer(channel: int, source: str, entry_point: str) -> None:
@@ -44,11 +44,4 @@ def _encoded(args: tuple[Any, ...]) -> dict[int, bytes]:
 
 
 def _raised(error: BaseException) -> bytes:
-    return encode({"raised": [kind.__name__ for kind in type(error).__mro__], "text": _text(error)})
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)[:1000]
-    except Exception:
-        return ""
+    return encode({"raised": [kind.__name__ for kind in type(error).__mro__], "text": text_of(error)[:1000]})

@@ -13,7 +13,7 @@ import signal
 import struct
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -53,7 +53,7 @@ def find_guards(namespaces: bool = True, seccomp: bool = True) -> Guards:
     """Return those of the wanted guards that work here, each tried out in a child process."""
     if namespaces:
         _package_folders()  # found once, before the child that tries looks for them too
-    isolated = namespaces and _works(_try_namespaces)
+    isolated = namespaces and _works(lambda: (enter_namespaces(Path.cwd()), mount_scratch()))
     return Guards(isolated, seccomp and _works(lambda: confine(Limits(), Guards(False, True))))
 
 
@@ -78,15 +78,20 @@ def _works(step: Callable[[], Any]) -> bool:
     """Return whether a step succeeds and leaves a Python that can still import modules."""
     if sys.platform != "linux":
         return False
+    pid = fork(lambda: (step(), __import__("colorsys")))  # a module that nothing else has loaded
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def fork(step: Callable[[], Any]) -> int:
+    """Run a step in a child process, which ends with it, by code 1 if it raises; return the child's number."""
     pid = os.fork()
     if pid == 0:
         try:
             step()
-            __import__("colorsys")  # a module that nothing else has loaded
             os._exit(0)
         finally:
             os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    return pid
 
 
 # The C library --------------------------------------------------------------------------------------------------------
@@ -195,11 +200,7 @@ def _libraries() -> list[Path]:
     narrow = {path: path / architecture for path in system if not path.is_symlink() and (path / architecture).is_dir()}
     shared = {narrow.get(path, path) for path in system | {Path(sys.base_prefix, "lib")} if path.exists()}
     folders = sorted(shared | stdlib, key=lambda path: len(path.parts))
-    kept: list[Path] = []
-    for folder in folders:
-        if not any(folder.is_relative_to(other) for other in kept):
-            kept.append(folder)
-    return kept
+    return [path for path in folders if not any(path.is_relative_to(other) for other in folders if other != path)]
 
 
 @cache
@@ -221,11 +222,6 @@ def _package_folders() -> list[str]:
 def _mount(source: str | None, target: Path, kind: str | None, flags: int, options: bytes | None = None) -> None:
     names = [name.encode() if name is not None else None for name in (source, str(target), kind)]
     _call("mount", *names, ctypes.c_ulong(flags), options)
-
-
-def _try_namespaces() -> None:
-    enter_namespaces(Path.cwd())
-    mount_scratch()
 
 
 # The filter of system calls -------------------------------------------------------------------------------------------
@@ -274,28 +270,27 @@ def _filter_system_calls(writing: bool) -> None:
 def _instructions(writing: bool) -> list[tuple[int, int, int, int]]:
     """Return the filter, as (code, jump if true, jump if false, operand); whatever it does not name is refused."""
     column, architecture = _ARCHITECTURES[platform.machine()]
-    special = {  # name: index of the argument that is checked, and its allowed values
-        "kill 62 129": (0, [os.getpid()]),
-        "tgkill 234 131": (0, [os.getpid()]),
-        "prlimit64 302 261": (0, [0]),
-        "fcntl 72 25": (1, _FCNTL_COMMANDS),
-    }
-    lines = [(_LOAD, 0, 0, _FIELD_ARCHITECTURE), (_IF_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _REFUSE)]
-    lines += [(_LOAD, 0, 0, _FIELD_NUMBER)]
-    for number in _numbers(_READING_CALLS + ("," + _WRITING_CALLS if writing else ""), column):
-        lines += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
-    for call, (index, values) in special.items():
-        body = [(_LOAD, 0, 0, _FIELD_ARGUMENTS + 8 * index)]
-        for value in values:
-            body += [(_IF_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW)]
-        body += [(_RETURN, 0, 0, _REFUSE)]
-        lines += [(_IF_EQUAL, 0, len(body), _numbers(call, column)[0]), *body]
-    for call, index in (("open 2 -", 1), ("openat 257 56", 2)):
+    allow, refuse = (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)
+
+    def any_of(values: Iterable[int]) -> list[tuple[int, int, int, int]]:
+        return [line for value in values for line in ((_IF_EQUAL, 0, 1, value), allow)]
+
+    read_only = [(_IF_ANY_BIT, 0, 1, 0 if writing else _WRITING), refuse, allow]
+    checked = (  # call, index of the argument that is checked, and how
+        ("kill 62 129", 0, any_of([os.getpid()])),
+        ("tgkill 234 131", 0, any_of([os.getpid()])),
+        ("prlimit64 302 261", 0, any_of([0])),
+        ("fcntl 72 25", 1, any_of(_FCNTL_COMMANDS)),
+        ("open 2 -", 1, read_only),
+        ("openat 257 56", 2, read_only),
+    )
+    lines = [(_LOAD, 0, 0, _FIELD_ARCHITECTURE), (_IF_EQUAL, 1, 0, architecture), refuse, (_LOAD, 0, 0, _FIELD_NUMBER)]
+    lines += any_of(_numbers(_READING_CALLS + ("," + _WRITING_CALLS if writing else ""), column))
+    for call, index, check in checked:
         for number in _numbers(call, column):
-            body = [(_LOAD, 0, 0, _FIELD_ARGUMENTS + 8 * index), (_IF_ANY_BIT, 0, 1, 0 if writing else _WRITING)]
-            body += [(_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW)]
+            body = [(_LOAD, 0, 0, _FIELD_ARGUMENTS + 8 * index), *check, refuse]
             lines += [(_IF_EQUAL, 0, len(body), number), *body]
-    return [*lines, (_RETURN, 0, 0, _REFUSE)]
+    return [*lines, refuse]
 
 
 def _numbers(table: str, column: int) -> list[int]:
@@ -324,13 +319,11 @@ def _audit(writing: bool) -> Callable[[str, tuple[Any, ...]], None]:
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event.startswith(refused):
             raise PermissionError(errno.EPERM, f"{event} is not permitted here")
-        if event == "open" and not writing and _opens_for_writing(*arguments[1:]):
-            raise PermissionError(errno.EPERM, f"writing {arguments[0]!r} is not permitted here")
+        if event == "open" and not writing:
+            path, mode, flags = arguments
+            if flags & _WRITING or set(mode or "r") & set("wax+"):
+                raise PermissionError(errno.EPERM, f"writing {path!r} is not permitted here")
         if event == "import" and arguments[0] in _REFUSED_IMPORTS:
             raise PermissionError(errno.EPERM, f"the module {arguments[0]} is not permitted here")
 
     return hook
-
-
-def _opens_for_writing(mode: str | None, flags: int) -> bool:
-    return bool(flags & _WRITING) or any(letter in (mode or "r") for letter in "wax+")

@@ -6,7 +6,7 @@ import builtins
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from flexmdm.sandbox.values import encode, receive, send
+from flexmdm.sandbox.values import encode, receive, send, text_of
 
 _LONGEST_RESULT = 2000
 
@@ -36,25 +36,21 @@ class Remote:
         self._value(self._receive())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the answer to a call, and give the arguments the contents that the call left in them."""
         try:
-            reply = self._ask(args, kwargs)
+            call = encode({"args": args, "kwargs": kwargs})
+            with suppress(OSError):  # the program has gone, as the next line finds
+                send(self.channel, call)
+            reply = self._receive()
+            changed = reply.get("changed", {})
+            for index, content in changed.items() if isinstance(changed, dict) else [(None, None)]:
+                if type(index) is not int or not 0 <= index < len(args) or not _replaced(args[index], content):
+                    self._end("failed: the program sent something that is no reply")
         except (MemoryError, RecursionError) as error:  # values of the program can be too large for us
             self._end(f"failed: {describe(error)}")
         except Exception as error:  # a mistake of ours, which must not count against the program
             self._end(f"error: {describe(error)}")
         return self._value(reply)
-
-    def _ask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the reply to a call, and give the arguments the contents that the call left in them."""
-        call = encode({"args": args, "kwargs": kwargs})
-        with suppress(OSError):  # the program has gone, as the next line finds
-            send(self.channel, call)
-        reply = self._receive()
-        changed = reply.get("changed", {})
-        for index, content in changed.items() if isinstance(changed, dict) else [(None, None)]:
-            if type(index) is not int or not 0 <= index < len(args) or not _replaced(args[index], content):
-                self._end("failed: the program sent something that is no reply")
-        return reply
 
     def _receive(self) -> dict[str, Any]:
         try:
@@ -90,14 +86,7 @@ class Remote:
 
 
 def judge(channel: int, context: str, test: str, entry_point: str) -> str:
-    """Return ``passed``, ``failed:`` and why, or ``error:`` and why the program could not be judged.
-
-    Args:
-        channel: descriptor that leads to the candidate.
-        context: trusted source whose names the tests may use, as helper functions of the problem.
-        test: trusted source that defines ``check(candidate)``.
-        entry_point: name by which the tests call the program's function.
-    """
+    """Return ``passed``, ``failed:`` and why, or ``error:`` and why the program could not be judged; see `Program`."""
     names: dict[str, Any] = {}
     try:
         exec(compile(context, "<context>", "exec", dont_inherit=True), names)
@@ -119,20 +108,14 @@ def judge(channel: int, context: str, test: str, entry_point: str) -> str:
 
 def describe(error: BaseException) -> str:
     """Return the type of an exception, and its text where it has one."""
-    try:
-        text = str(error)
-    except Exception:
-        text = ""
+    text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _replaced(old: Any, new: Any) -> bool:
     """Give an argument its new contents, if these are of the same type; return whether they are."""
-    if isinstance(old, list) and isinstance(new, list):
-        old[:] = new
-        return True
-    if (isinstance(old, dict) and isinstance(new, dict)) or (isinstance(old, set) and isinstance(new, set)):
-        old.clear()
-        old.update(new)
-        return True
-    return False
+    if not any(isinstance(old, kind) and isinstance(new, kind) for kind in (list, dict, set)):
+        return False
+    old.clear()
+    (old.extend if isinstance(old, list) else old.update)(new)
+    return True

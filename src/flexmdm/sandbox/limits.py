@@ -18,11 +18,9 @@ class Limits:
     HumanEval harness gives. Wall time only ends programs that sleep or wait. A program has one process and one thread.
 
     Attributes:
-        cpu_seconds: CPU time, after which a program has timed out.
         wall_seconds: wall time of program and tests together.
         memory_bytes: address space; an interpreter takes 40 MiB of it.
         file_bytes: size of a file that the program writes.
-        open_files: number of descriptors.
         output_bytes: how much of the printed output is kept.
     """
 

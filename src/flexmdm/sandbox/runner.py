@@ -14,10 +14,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO
 
 from flexmdm.sandbox.guards import Guards
 from flexmdm.sandbox.limits import Limits
@@ -65,13 +65,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a program.
-
-    Attributes:
-        result: ``passed``, ``timed out``, or ``failed:`` and why.
-        output: the beginning of what the program printed.
-        seconds: wall time of the program and its tests.
-    """
+    """The result (``passed``, ``timed out``, or ``failed:`` and why), the beginning of the output, the wall time."""
 
     result: str
     output: str
@@ -82,13 +76,10 @@ class Verdict:
         return self.result == "passed"
 
 
-class Sandbox:
+class Sandbox(AbstractContextManager["Sandbox"]):
     """Runs programs, one at a time; close it, or use it in a ``with`` statement.
 
-    Args:
-        limits: limits of each program.
-        namespaces: use namespaces where the kernel allows it.
-        seccomp: use a filter of system calls where the kernel allows it.
+    Guards are used where the kernel allows it, unless ``namespaces`` or ``seccomp`` is false.
     """
 
     def __init__(self, limits: Limits | None = None, *, namespaces: bool = True, seccomp: bool = True) -> None:
@@ -121,9 +112,6 @@ class Sandbox:
             _, self._errors = self._supervisor.communicate()
         with suppress(OSError):
             os.rmdir(self._folder)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -167,20 +155,14 @@ class Sandbox:
         A program can only do that with the weakest guards; it may have been somebody else.
         """
         started = time.monotonic()
-        readers, writers = zip(os.pipe(), os.pipe(), strict=True)
-        try:
-            try:
-                with _file(program.source) as source, _file(_tests(program)) as tests:
-                    request = {"limits": vars(self.limits), "entry_point": program.entry_point}
-                    self._send(request, [source.fileno(), writers[0], tests.fileno(), writers[1]])
-            finally:
-                for descriptor in writers:
-                    os.close(descriptor)
-            output, reply = self._wait(readers[0])
-            result = os.read(readers[1], 1 << 16).decode(errors="replace") if reply else ""
-        finally:
-            for descriptor in readers:
-                os.close(descriptor)
+        request = {"limits": vars(self.limits), "entry_point": program.entry_point}
+        tests = json.dumps({"context": program.context, "test": program.test})
+        (printed, output), (written, judged) = _pipe(), _pipe()
+        with printed, written:
+            with output, judged, _file(program.source) as source_file, _file(tests) as tests_file:
+                self._send(request, [file.fileno() for file in (source_file, output, tests_file, judged)])
+            text, reply = self._wait(printed)
+            result = written.read(1 << 16).decode(errors="replace") if reply else ""
         if reply is None:
             return None
         if "error" in reply:
@@ -193,7 +175,7 @@ class Sandbox:
             if reply["judge_code"] < 0:
                 return None
             raise OSError("the sandbox cannot judge a program: its tests ended without a result")
-        return Verdict(result, output.decode(errors="replace"), time.monotonic() - started)
+        return Verdict(result, text.decode(errors="replace"), time.monotonic() - started)
 
     def _send(self, request: dict[str, Any], descriptors: list[int]) -> None:
         message = [json.dumps(request).encode()]
@@ -203,14 +185,14 @@ class Sandbox:
             self._restart()
             socket.send_fds(self._control, message, descriptors)
 
-    def _wait(self, output: int) -> tuple[bytes, dict[str, Any] | None]:
+    def _wait(self, output: BinaryIO) -> tuple[bytes, dict[str, Any] | None]:
         """Return what the program prints until the supervisor reports, and the report; ``None`` if there is none."""
         kept, deadline = bytearray(), time.monotonic() + self.limits.wall_seconds + _GRACE_SECONDS
         watched: list[Any] = [self._control, output]
         while True:
             readable, _, _ = select.select(watched, [], [], max(deadline - time.monotonic(), 0))
             if output in readable:
-                part = os.read(output, 1 << 16)
+                part = output.read(1 << 16)
                 kept += part[: self.limits.output_bytes - len(kept)]
                 if not part:
                     watched.remove(output)
@@ -225,16 +207,11 @@ class Sandbox:
 
 
 def run_all(
-    programs: Sequence[Program],
-    limits: Limits | None = None,
-    workers: int | None = None,
+    programs: Sequence[Program], limits: Limits | None = None, workers: int | None = None
 ) -> Iterator[tuple[int, Verdict]]:
     """Run programs side by side and yield the index of each with its verdict, in the order in which they end.
 
-    Args:
-        programs: programs to run.
-        limits: limits of each program.
-        workers: number of programs that run at a time; by default one for each core.
+    As many as ``workers`` run at a time; by default one for each core.
 
     >>> test = "def check(candidate):\\n    assert candidate() == 1"
     >>> programs = [Program(f"def one():\\n    return {value}", test, "one") for value in (0, 1, 2)]
@@ -245,7 +222,6 @@ def run_all(
     if workers < 1:
         return
     idle: queue.SimpleQueue[Sandbox] = queue.SimpleQueue()
-    sandboxes: list[Sandbox] = []
 
     def run(program: Program) -> Verdict:
         sandbox = idle.get()
@@ -254,22 +230,20 @@ def run_all(
         finally:
             idle.put(sandbox)
 
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            for _ in range(workers):
-                sandboxes.append(Sandbox(limits))
-                idle.put(sandboxes[-1])
-            indices = {pool.submit(run, program): index for index, program in enumerate(programs)}
-            for done in as_completed(indices):
-                yield indices[done], done.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-            for sandbox in sandboxes:
-                sandbox.close()
+    with ExitStack() as stack:
+        for _ in range(workers):
+            idle.put(stack.enter_context(Sandbox(limits)))
+        pool = ThreadPoolExecutor(workers)
+        stack.callback(pool.shutdown, cancel_futures=True)  # before the sandboxes are closed
+        indices = {pool.submit(run, program): index for index, program in enumerate(programs)}
+        for done in as_completed(indices):
+            yield indices[done], done.result()
 
 
-def _tests(program: Program) -> str:
-    return json.dumps({"context": program.context, "test": program.test})
+def _pipe() -> tuple[Any, Any]:
+    """Return the end of a pipe to read from and the end to write to."""
+    reading, writing = os.pipe()
+    return open(reading, "rb", buffering=0), open(writing, "wb", buffering=0)
 
 
 def _file(text: str) -> Any:

@@ -15,14 +15,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flexmdm.sandbox.candidate import answer
-from flexmdm.sandbox.guards import Guards, become_subreaper, confine, enter_namespaces, find_guards, mount_scratch
+from flexmdm.sandbox.guards import Guards, become_subreaper, confine, enter_namespaces, find_guards, fork, mount_scratch
 from flexmdm.sandbox.judge import describe, judge
 from flexmdm.sandbox.limits import Limits
 from flexmdm.sandbox.values import encode, send
@@ -62,11 +62,11 @@ def serve(control: socket.socket, folder: Path, namespaces: bool, seccomp: bool)
         try:
             scratch = mount_scratch() if guards.namespaces else folder
             trial = Trial(Limits(**wanted["limits"]), guards, scratch, wanted["entry_point"], *descriptors)
-            running = trial.start()
+            started = trial.start()
         except OSError as error:  # the program has not run, so it is none of its doing
             _report(control, {"error": str(error)})
             return
-        _report(control, running.end(control, proc))
+        _report(control, trial.end(*started, control, proc))
 
 
 def _report(control: socket.socket, content: dict[str, Any]) -> None:
@@ -86,18 +86,34 @@ class Trial:
     tests: int
     result: int
 
-    def start(self) -> RunningTrial:
-        """Start both processes; the program's is the last step, so if anything fails here, the program has not run."""
+    def start(self) -> tuple[list[int], int, float]:
+        """Start both processes; return them, a descriptor that can be read when the judge has ended, and the deadline.
+
+        The program's process is the last step, so if anything fails here, the program has not run.
+        """
         deadline = time.monotonic() + self.limits.wall_seconds
         theirs, ours = socket.socketpair()
         judge_ended, held = os.pipe()  # the judge holds an end: when it ends, however it ends, the other can be read
-        judging = _fork(lambda: self.run_judge(ours.fileno(), held))
-        candidate = _fork(lambda: self.run_candidate(theirs.fileno()))
+        judging = fork(lambda: self.run_judge(ours.fileno(), held))
+        candidate = fork(lambda: self.run_candidate(theirs.fileno()))
         for descriptor in (self.program, self.output, self.tests, self.result, held):
             os.close(descriptor)
         theirs.close()
         ours.close()
-        return RunningTrial(self.limits, candidate, judging, judge_ended, deadline)
+        return [candidate, judging], judge_ended, deadline
+
+    def end(
+        self, processes: list[int], judge_ended: int, deadline: float, control: socket.socket, proc: int | None
+    ) -> dict[str, Any]:
+        """Wait until the judge has ended or the time is up, end both processes and report what became of them."""
+        readable, _, _ = select.select([judge_ended, control], [], [], max(deadline - time.monotonic(), 0))
+        os.close(judge_ended)
+        ended = end_children(processes, proc)
+        if control in readable:  # nothing is sent during a trial: the other side has gone
+            sys.exit()
+        codes, cpu_seconds = zip(*(ended[process] for process in processes), strict=True)
+        out_of_time = -signal.SIGXCPU in codes or max(cpu_seconds) > self.limits.cpu_seconds
+        return {"timed_out": not readable or out_of_time, "judge_code": codes[1]}
 
     def run_candidate(self, channel: int) -> None:
         """Confine this process, then run the program; only what is sent before the program runs can be believed."""
@@ -135,39 +151,11 @@ class Trial:
         confine(self.limits, self.guards)
 
 
-@dataclass(frozen=True)
-class RunningTrial:
-    """A trial whose processes run; ``judge_ended`` is a descriptor that can be read when the judge has ended."""
-
-    limits: Limits
-    candidate: int
-    judging: int
-    judge_ended: int
-    deadline: float
-
-    def end(self, control: socket.socket, proc: int | None) -> dict[str, Any]:
-        """Wait until the judge has ended or the time is up, end both processes and report what became of them."""
-        readable, _, _ = select.select([self.judge_ended, control], [], [], max(self.deadline - time.monotonic(), 0))
-        os.close(self.judge_ended)
-        ended = end_children([self.candidate, self.judging], proc)
-        if control in readable:  # nothing is sent during a trial: the other side has gone
-            sys.exit()
-        out_of_time = any(
-            code == -signal.SIGXCPU or cpu_seconds > self.limits.cpu_seconds
-            for code, cpu_seconds in (ended[self.candidate], ended[self.judging])
-        )
-        return {"timed_out": not readable or out_of_time, "judge_code": ended[self.judging][0]}
-
-
 def end_children(leaders: Sequence[int], proc: int | None) -> dict[int, tuple[int, float]]:
-    """Kill these children, their groups, and whatever else descends from this process; wait for all of them.
+    """Kill these leaders of groups, their groups, and whatever else descends from this process; wait for all of them.
 
-    Args:
-        leaders: children that lead a group of their own, or are about to.
-        proc: a descriptor of ``/proc``, to find those that left their group; ``None`` where there is none.
-
-    Returns:
-        The exit code of each that ended, negative for a signal, and its CPU seconds.
+    Those that left their group are found by ``proc``, a descriptor of ``/proc`` (``None`` where there is none). Return
+    the exit code of each that ended, negative for a signal, and its CPU seconds.
     """
     for pid in leaders:
         for kill in (os.killpg, os.kill):
@@ -191,27 +179,12 @@ def end_children(leaders: Sequence[int], proc: int | None) -> dict[int, tuple[in
 def _children(proc: int | None) -> list[int]:
     """Return the children of this process, also those that came to it when their parent ended."""
     found = []
-    for name in os.listdir(proc) if proc is not None else []:
-        with suppress(OSError):
-            if name.isdigit() and _parent(int(name), proc) == os.getpid():
+    for name in filter(str.isdigit, os.listdir(proc) if proc is not None else []):
+        with suppress(OSError), open(os.open(f"{name}/stat", os.O_RDONLY, dir_fd=proc)) as file:
+            parent = file.read().rpartition(")")[2].split()[1]  # after the name, which may hold anything
+            if int(parent) == os.getpid():
                 found.append(int(name))
     return found
-
-
-def _parent(pid: int, proc: int | None) -> int:
-    with open(os.open(f"{pid}/stat", os.O_RDONLY, dir_fd=proc)) as file:
-        return int(file.read().rpartition(")")[2].split()[1])  # after the name, which may hold anything
-
-
-def _fork(step: Callable[[], None]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            step()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return pid
 
 
 def _keep_descriptors(descriptors: Sequence[int]) -> None:

@@ -20,8 +20,10 @@ import json
 import os
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 LONGEST_MESSAGE = 16 << 20
@@ -30,11 +32,11 @@ _LARGEST_PLAIN_INT = 2**63
 _MOST_ITEMS = 1_000_000  # of an iterator that may have no end
 
 
+@dataclass(eq=False, repr=False)
 class Opaque:
     """A stand-in for something that is no plain value; only the name of its type is known."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
@@ -51,6 +53,14 @@ def decode(data: bytes) -> Any:
         return _unpack(json.loads(data))
     except (TypeError, KeyError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"no plain value ({type(error).__name__}: {error})") from error
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception, whatever its class does when asked for it."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def send(channel: int, data: bytes) -> None:
@@ -80,7 +90,27 @@ def _read(channel: int, length: int) -> bytes:
 
 # A JSON array is a list, an object with one key is any other type: {"tuple": [...]}. ----------------------------------
 
-_VIEWS: dict[type, str] = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+# How a value of a type becomes a text or a list of values, and is made from it again.
+_PARTS: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    int: (hex, lambda text: int(text, 16)),  # a large one
+    dict: (lambda value: [list(pair) for pair in value.items()], dict),
+    tuple: (list, tuple),
+    set: (list, set),
+    frozenset: (list, frozenset),
+    deque: (list, deque),
+    bytes: (bytes.hex, bytes.fromhex),
+    bytearray: (bytearray.hex, bytearray.fromhex),
+    complex: (lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
+    range: (lambda value: [value.start, value.stop, value.step], lambda parts: range(*parts)),
+    Fraction: (lambda value: [value.numerator, value.denominator], lambda parts: Fraction(*parts)),
+    Decimal: (str, Decimal),
+    type({}.keys()): (list, lambda parts: dict.fromkeys(parts).keys()),
+    type({}.values()): (list, lambda parts: dict(enumerate(parts)).values()),
+    type({}.items()): (list, lambda parts: dict(parts).items()),
+    Iterator: (lambda value: list(islice(value, _MOST_ITEMS)), iter),
+    Opaque: (lambda value: type(value).__name__, lambda name: Opaque(str(name))),
+}
+_MADE_FROM = {kind.__name__: make for kind, (_, make) in _PARTS.items()}
 _AS_PLAIN = {Counter: dict, OrderedDict: dict}  # with a dict they compare as a dict does
 _BASES = (bool, int, float, str, list, tuple, dict, set, frozenset, bytes, bytearray, complex, range, deque)
 
@@ -91,30 +121,13 @@ def _pack(value: Any) -> Any:
         return value
     if kind in (float, str):
         return kind(value)
-    if kind is int:
-        number = int(value)
-        return number if abs(number) < _LARGEST_PLAIN_INT else {"int": hex(number)}
+    if kind is int and abs(int(value)) < _LARGEST_PLAIN_INT:
+        return int(value)
     if kind is list:
         return [_pack(item) for item in value]
-    if kind is dict:
-        return {"dict": [[_pack(key), _pack(item)] for key, item in value.items()]}
-    if kind in (tuple, set, frozenset, deque):
-        return {kind.__name__: [_pack(item) for item in value]}
-    if kind in (bytes, bytearray):
-        return {kind.__name__: value.hex()}
-    if kind is complex:
-        return {"complex": [value.real, value.imag]}
-    if kind is range:
-        return {"range": [_pack(value.start), _pack(value.stop), _pack(value.step)]}
-    if kind is Fraction:
-        return {"Fraction": [_pack(value.numerator), _pack(value.denominator)]}
-    if kind is Decimal:
-        return {"Decimal": str(value)}
-    if kind in _VIEWS:
-        return {_VIEWS[kind]: [_pack(item) for item in value]}
-    if isinstance(value, Iterator):
-        return {"iterator": [_pack(item) for _, item in zip(range(_MOST_ITEMS), value, strict=False)]}
-    return {"opaque": type(value).__name__}
+    if kind not in _PARTS:
+        kind = Iterator if isinstance(value, Iterator) else Opaque
+    return {kind.__name__: _pack(_PARTS[kind][0](value))}
 
 
 def _kind(value: Any) -> type:
@@ -131,32 +144,7 @@ def _unpack(packed: Any) -> Any:
         return [_unpack(item) for item in packed]
     if not isinstance(packed, dict):
         return packed
-    ((tag, content),) = packed.items() if len(packed) == 1 else [("", None)]
-    if tag not in _UNPACK:
-        raise ValueError(f"no plain value: {str(tag)[:40]!r} is not a known type")
-    return _UNPACK[tag](content)
-
-
-def _pairs(content: Any) -> dict[Any, Any]:
-    return {_unpack(key): _unpack(value) for key, value in content}
-
-
-_UNPACK: dict[str, Callable[[Any], Any]] = {
-    "int": lambda content: int(content, 16),
-    "dict": _pairs,
-    "tuple": lambda content: tuple(map(_unpack, content)),
-    "set": lambda content: set(map(_unpack, content)),
-    "frozenset": lambda content: frozenset(map(_unpack, content)),
-    "deque": lambda content: deque(map(_unpack, content)),
-    "bytes": bytes.fromhex,
-    "bytearray": bytearray.fromhex,
-    "complex": lambda content: complex(*content),
-    "range": lambda content: range(*map(_unpack, content)),
-    "Fraction": lambda content: Fraction(*map(_unpack, content)),
-    "Decimal": Decimal,
-    "keys": lambda content: dict.fromkeys(map(_unpack, content)).keys(),
-    "values": lambda content: dict(enumerate(map(_unpack, content))).values(),
-    "items": lambda content: dict(map(_unpack, content)).items(),
-    "iterator": lambda content: iter([_unpack(item) for item in content]),
-    "opaque": lambda content: Opaque(str(content)),
-}
+    ((name, parts),) = packed.items() if len(packed) == 1 else [("", None)]
+    if name not in _MADE_FROM or not isinstance(parts, list | str):
+        raise ValueError(f"no plain value: {str(name)[:40]!r} is not a known type")
+    return _MADE_FROM[name](_unpack(parts))

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from flexmdm.training.sharding import gathered, shard_like
+from flexmdm.training.sharding import shard_like
 
 EMA_FILE = "ema.safetensors"
 _UPDATES = "updates"
@@ -65,13 +65,9 @@ class EMA:
         self.live = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.average = {name: shard_like(value, self.live[name]) for name, value in self.average.items()}
 
-    def whole(self, keep: bool = True) -> dict[str, Tensor]:
-        """Return the average of all processes' shares, for those that ``keep`` it; every process must call this."""
-        return gathered(self.average, keep)
-
     def save(self, folder: Path, average: dict[str, Tensor] | None = None) -> None:
-        average = self.average if average is None else average
-        save_file({**average, _UPDATES: torch.tensor(self.updates)}, folder / EMA_FILE)
+        """Write the average; of a sharded one, what was gathered from all processes."""
+        save_file({**(average or self.average), _UPDATES: torch.tensor(self.updates)}, folder / EMA_FILE)
 
     def load(self, folder: Path) -> None:
         stored = load_file(folder / EMA_FILE)

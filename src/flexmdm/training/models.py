@@ -6,7 +6,6 @@ import json
 import os
 import warnings
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers.utils import logging as transformers_logging
@@ -26,19 +25,14 @@ def trained_model(folder: Path, device: str | None = None) -> FlexMDMModel:
     """
     quiet_transformers()
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    config = _read(folder / CONFIG_FILE)
-    checkpoint = _newer_checkpoint(folder, config)
+    checkpoint = _newer_checkpoint(folder)
     if checkpoint is not None:
         warnings.warn(f"{folder} is being trained, or was interrupted: this is its {checkpoint.name}", stacklevel=3)
-    model = stored_model(folder, device, config) if checkpoint is None else averaged(checkpoint)
+    model = stored_model(folder, device) if checkpoint is None else averaged(checkpoint)
     return model.to(device).eval()
 
 
-def _read(file: Path) -> dict[str, Any] | None:
-    return json.loads(file.read_text()) if file.is_file() else None
-
-
-def _newer_checkpoint(folder: Path, config: dict[str, Any] | None) -> Path | None:
+def _newer_checkpoint(folder: Path) -> Path | None:
     """Return the checkpoint to load instead of the weights in the folder itself, if it is newer or there are none."""
     if not folder.exists():
         raise ValueError(f"{folder} is not a run: there is no such folder")
@@ -51,9 +45,9 @@ def _newer_checkpoint(folder: Path, config: dict[str, Any] | None) -> Path | Non
         if checkpoint is None:
             raise ValueError(f"{folder} has no weights yet: train it first, or go on with flexmdm train --resume")
         return checkpoint
-    if config is None:
+    if not (folder / CONFIG_FILE).is_file():
         raise ValueError(f"{folder} is not a run: it has no {CONFIG_FILE} beside its weights")
-    step = config.get("step")
+    step = json.loads((folder / CONFIG_FILE).read_text()).get("step")
     if step is None or all(step_of(other) <= step for other in checkpoints(folder)):
         return None
     newest = latest(folder, warnings.warn)
@@ -69,15 +63,14 @@ def averaged(checkpoint: Path) -> FlexMDMModel:
     return model.eval()
 
 
-def stored_model(folder: Path, device: str = "cpu", config: dict[str, Any] | None = None) -> FlexMDMModel:
-    """Load the model in a folder, of whichever class its ``config`` says; frozen weights go straight to a GPU."""
-    config = config or json.loads((folder / CONFIG_FILE).read_text())
+def stored_model(folder: Path, device: str = "cpu") -> FlexMDMModel:
+    """Load the model in a folder, of whichever class its configuration says; frozen weights go straight to a GPU."""
+    config = json.loads((folder / CONFIG_FILE).read_text())
     if config.get("model_type") == FlexMDMConfig.model_type:
         return FlexMDMModel.from_pretrained(folder, config=FlexMDMConfig.from_dict(config), dtype=torch.float32)
-    from flexmdm.backbones.retrofit import RetrofitConfig, RetrofitModel
+    from flexmdm.backbones.retrofit import RetrofitModel
 
-    options: dict[str, Any] = {} if device == "cpu" else {"device_map": {"": device}}
-    return RetrofitModel.from_pretrained(folder, config=RetrofitConfig.from_dict(config), **options)
+    return RetrofitModel.from_pretrained(folder, device_map=None if device == "cpu" else {"": device})
 
 
 def quiet_transformers() -> None:

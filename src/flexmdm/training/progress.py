@@ -11,8 +11,9 @@ from typing import Any
 
 from accelerate.utils import broadcast_object_list
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from transformers import TrainerCallback
+
+from flexmdm.progress import ProgressBar
 
 _BITS = {"eval_bits_per_token": "bits per token", "eval_bits_per_character": "bits per character"}
 LOG_FILE = "log.jsonl"
@@ -22,35 +23,23 @@ class LiveProgress(TrainerCallback):
     """A bar with the loss, tokens per second and the time left; one line per evaluation. Plain lines off a terminal."""
 
     def __init__(self, console: Console, title: str) -> None:
-        self.console, self.title = console, title
-        self.bar = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=False,
-        )
-        self.last_line = 0.0
+        self.console, self.title, self.last_line = console, title, 0.0
+        self.bar = ProgressBar(title, counts=True, elapsed=True, console=console, transient=False)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.task = self.bar.add_task(self.title, total=state.max_steps, completed=state.global_step, figures="")
         self.began, self.first = time.monotonic(), state.global_step
-        if self.console.is_terminal:
-            self.bar.start()
+        self.bar.restart(self.title, state.max_steps, state.global_step)
+        self.bar.progress.start()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.bar.update(self.task, completed=state.global_step)
+        self.bar.update(state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         if not logs or "loss" not in logs:
             return
         figures = f"loss {logs['loss']:.3f}  {logs.get('tokens_per_second', 0):,.0f} tokens/s"
-        self.bar.update(self.task, figures=figures)
-        if not self.console.is_terminal and time.monotonic() - self.last_line > 30:
+        self.bar.update(figures=figures)
+        if not self.console.is_interactive and time.monotonic() - self.last_line > 30:
             self.last_line = time.monotonic()
             done = state.global_step - self.first
             left = (time.monotonic() - self.began) / max(done, 1) * (state.max_steps - state.global_step)
@@ -62,18 +51,16 @@ class LiveProgress(TrainerCallback):
         bits = {words: (metrics[n], metrics[f"{n}_standard_error"]) for n, words in _BITS.items() if n in metrics}
         if len(set(bits.values())) < len(bits):  # tokens are characters
             del bits["bits per token"]
-        self.bar.console.print(
+        self.console.print(
             f"{self.title} step {state.global_step}: held-out loss {metrics['eval_loss']:.3f}"
             + (terms if metrics["eval_insertion"] else "")  # MDM has no insertions
             + "".join(f", {value:.3f} ± {error:.3f} {words}" for words, (value, error) in bits.items())
         )
 
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        self.stop()
+    def stop(self, *_: Any, **__: Any) -> None:
+        self.bar.progress.stop()
 
-    def stop(self) -> None:
-        if self.console.is_terminal:
-            self.bar.stop()
+    on_train_end = stop
 
 
 class FileLog(TrainerCallback):

@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from flexmdm.settings import setting
 
 RUN_FILE = "run.json"  # the configuration of a run, in its folder
-_NETWORK_CHOICES = {
-    "insertion_head": ("count", "gap"),
-    "clock": ("logarithms", "waves"),
-    "architecture": ("dit", "llada"),
-    "base_dtype": ("float32", "bfloat16", "4-bit"),
-}
+
+
+def _check_choices(settings: Any, section: str) -> None:
+    """Raise if a field whose type is a `Literal` has another value."""
+    for name, hint in get_type_hints(type(settings)).items():
+        allowed, value = get_args(hint), getattr(settings, name)
+        if get_origin(hint) is Literal and value not in allowed:
+            raise ValueError(f"{section}.{name} must be one of {', '.join(allowed)}, got {value!r}")
 
 
 @dataclass(frozen=True)
 class Network:
     """The network: a new one of some size, or a pretrained one.
 
+    The paper's maze model is 256 wide with 8 layers, its text model 768 wide with 12. Beside what the help texts say:
+
     Attributes:
-        hidden, layers, heads, condition, dropout: size of a new one. The paper's maze model is 256 wide with 8 layers,
-            its text model 768 wide with 12.
-        insertion_head: ``count`` for a head that counts what is missing in a region and then places it, ``gap`` for one
-            that looks at each gap on its own.
-        clock: features of alpha for a new DiT: ``logarithms``, or ``waves``.
+        condition: width of the condition of a new DiT; a ``llada`` has none.
         neighbours: whether two heads of a new DiT look at the tokens left and right from the start; it learns text
             sooner that way. The paper does not say; false starts them like all others.
-        architecture: of a new one: ``dit``, or ``llada`` for a body in the shape of LLaDA (which has no condition).
         base: a model to start from, by its folder or its name on the Hub: LLaDA or a relative, or a run. An MDM is
             retrofitted into a FlexMDM. The numbers above then have no meaning.
         base_dtype: precision of the frozen weights of a base with adapters.
-        mask_id: the mask token of a base that does not say it.
-        groups: groups of layers of a retrofitted model that share an AdaLN.
-        lora_rank, lora_alpha, lora_dropout: adapters on a frozen base; rank 0 trains all weights, none goes on as the
-            base is. What adapters add is multiplied by alpha / rank, by default 1 as in the paper.
+        lora_rank, lora_alpha: without a rank it goes on as the base is. What adapters add is multiplied by
+            alpha / rank, by default 1 as in the paper.
     """
 
     hidden: int = setting(256, help="Width of a new network.", min=8)
@@ -64,9 +61,7 @@ class Network:
     lora_dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        for name, allowed in _NETWORK_CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"network.{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        _check_choices(self, "network")
         if self.base_dtype == "4-bit" and not self.lora_rank:
             raise ValueError("weights in 4 bits cannot be trained, only adapters on them: give a rank (--lora-rank)")
         if (self.lora_rank or 0) < 0:
@@ -91,28 +86,21 @@ class Network:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained.
+    """How a network is trained, beside what the help texts say:
 
     Attributes:
-        steps: optimizer steps.
-        batch_size, accumulation: sequences per device and pass, and passes per step.
         processes: how many devices take part; torchrun says it. A run can go on with another number if a step still
             takes as many sequences.
         optimizer: ``adamw``, or ``muon`` for the matrices of the blocks with AdamW for the rest.
-        learning_rate, weight_decay, beta2, clip: of the optimizer; ``clip`` bounds the norm of the gradient.
+        clip: bound of the norm of the gradient.
         warmup, schedule: steps of warm-up; then ``cosine`` to zero, ``restarts``: cosine to zero several times,
             ``constant``, or ``trapezoid``: constant, and over the last fifth of the steps to zero, so that a run can be
             made longer as long as that has not begun.
         cycles: how many times a schedule of ``restarts`` falls to zero.
         ema: decay of the average of the weights, which starts fast; the average is what is evaluated and kept.
-        targets: ``marginalised`` over the embeddings, or ``sampled``.
-        seed: of initialisation, order, templates, times and states.
-        eval_every, eval_size: steps between evaluations, and how many held-out sequences each takes.
-        save_every, keep: steps between checkpoints, and how many are kept.
+        eval_size: how many held-out sequences an evaluation takes.
+        keep: how many checkpoints are kept.
         log_every: steps between lines of the log.
-        dtype: ``float32``, or ``bfloat16`` for mixed precision on a GPU.
-        compile, gradient_checkpointing: less time, or less memory.
-        shard: under torchrun, each process holds only its share of weights, gradients and moments (FSDP).
     """
 
     steps: int = setting(10_000, help="Number of optimizer steps.", min=1)
@@ -148,49 +136,26 @@ class Recipe:
     shard: bool = setting(False, help="Cut the weights over the processes of torchrun (FSDP).")
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"recipe.{name} must be a whole number of at least 1, got {value}")
-        for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"recipe.{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        if not 0 <= self.ema < 1:
-            raise ValueError(f"recipe.ema is a decay in [0, 1), got {self.ema}")
-        if not 0 < self.beta2 < 1:
-            raise ValueError(f"recipe.beta2 is a decay between 0 and 1, got {self.beta2}")
-        if self.learning_rate <= 0:
-            raise ValueError(f"recipe.learning_rate (--learning-rate) must be positive, got {self.learning_rate}")
-        if self.clip <= 0:
-            raise ValueError(f"recipe.clip must be positive, got {self.clip}")
-        if self.warmup < 0:
-            raise ValueError(f"recipe.warmup must not be negative, got {self.warmup}")
+        _check_choices(self, "recipe")
+        for one in fields(self):
+            value = getattr(self, one.name)
+            is_count = one.type == "int" and one.name not in ("warmup", "seed")
+            if is_count and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"recipe.{one.name} must be a whole number of at least 1, got {value}")
+        for name, holds, needed in (
+            ("ema", 0 <= self.ema < 1, "is a decay in [0, 1)"),
+            ("beta2", 0 < self.beta2 < 1, "is a decay between 0 and 1"),
+            ("learning_rate", self.learning_rate > 0, "(--learning-rate) must be positive"),
+            ("clip", self.clip > 0, "must be positive"),
+            ("warmup", self.warmup >= 0, "must not be negative"),
+            ("seed", 0 <= self.seed < 2**32, "must be in [0, 2^32)"),
+        ):
+            if not holds:
+                raise ValueError(f"recipe.{name} {needed}, got {getattr(self, name)}")
         if self.shard and self.optimizer != "adamw":
             raise ValueError("recipe.shard needs the optimizer adamw: muon looks at whole matrices")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"recipe.seed must be in [0, 2^32), got {self.seed}")
 
     @property
     def sequences(self) -> int:
         """Return the number of sequences of a step, on all devices together."""
         return self.batch_size * self.accumulation * self.processes
-
-
-_COUNTS = (
-    "steps",
-    "batch_size",
-    "accumulation",
-    "processes",
-    "eval_every",
-    "eval_size",
-    "save_every",
-    "keep",
-    "log_every",
-    "cycles",
-)
-_CHOICES = {
-    "optimizer": ("adamw", "muon"),
-    "schedule": ("cosine", "restarts", "constant", "trapezoid"),
-    "targets": ("marginalised", "sampled"),
-    "dtype": ("float32", "bfloat16"),
-}

@@ -12,15 +12,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.utils.data import Sampler, SequentialSampler
-from transformers import (
-    PrinterCallback,
-    ProgressCallback,
-    Trainer,
-    TrainerCallback,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
 
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.training.checkpoints import keep_latest, latest, seal
@@ -30,12 +22,6 @@ from flexmdm.training.optimizers import make_optimizer
 from flexmdm.training.recipe import Recipe
 from flexmdm.training.sharding import gathered, here, load_optimizer, shard, whole, whole_optimizer
 
-_SCHEDULES = {
-    "cosine": "cosine",
-    "restarts": "cosine_with_restarts",
-    "constant": "constant_with_warmup",
-    "trapezoid": "warmup_stable_decay",
-}
 DECAYING = 0.2  # of the steps, in a trapezoid
 _OPTIMIZER, _SCHEDULER = "optimizer.pt", "scheduler.pt"  # as the Trainer calls them
 
@@ -45,14 +31,10 @@ class Diverged(ValueError):
 
 
 class FlexMDMTrainer(Trainer):
-    """Trains a `FlexMDMModel` on the `Examples` of a task by a `Recipe`.
+    """Trains a FlexMDM, or an MDM (without an insertion head), on the `Examples` of a task by a `Recipe`.
 
     Args:
-        model: FlexMDM, or MDM (without an insertion head).
-        recipe: how.
-        train, validation: the examples.
         folder: where checkpoints go.
-        callbacks: progress, logs.
         device: ``cpu``, ``cuda``, ``mps``; default: what there is.
         report_to: loggers by name: tensorboard, trackio, wandb.
         preview: called with the averaged model and the step at every evaluation; returns further figures for the log.
@@ -79,17 +61,16 @@ class FlexMDMTrainer(Trainer):
         marginalise = recipe.targets == "marginalised"
         collate = Collator(train, self._interpolant, self._mask_id, marginalise, recipe.seed)
         self._validation = Collator(validation, self._interpolant, self._mask_id, seed=recipe.seed + 1)
-        count = recipe.steps * recipe.batch_size * recipe.accumulation * arguments.world_size
+        self._per_step = recipe.batch_size * recipe.accumulation * arguments.world_size
         super().__init__(
             model,
             arguments,
             data_collator=cast(Any, collate),  # which makes a Batch, where the Trainer expects a dictionary
-            train_dataset=Numbers(count),
+            train_dataset=Numbers(recipe.steps * self._per_step),
             eval_dataset=Numbers(recipe.eval_size),
-            callbacks=[_Intervals(self), _Average(self), *callbacks],
+            callbacks=[_Upkeep(self), *callbacks],
         )
         self.remove_callback(PrinterCallback)
-        self.remove_callback(ProgressCallback)
         self._sharded = recipe.shard and self.args.world_size > 1
         self.ema = EMA(model, recipe.ema)
         self.tokens_seen = 0
@@ -120,8 +101,7 @@ class FlexMDMTrainer(Trainer):
         return (mean, output) if return_outputs else mean
 
     def _clip_grad_norm(self, model: nn.Module) -> Any:
-        norm = super()._clip_grad_norm(model)
-        norm = whole(norm) if isinstance(norm, Tensor) else norm
+        norm: Any = whole(super()._clip_grad_norm(model))
         if norm is not None and not bool(torch.as_tensor(norm).isfinite()):
             self._stop(f"the norm of the gradient is {float(norm)}", self._last)
         return norm
@@ -147,20 +127,17 @@ class FlexMDMTrainer(Trainer):
     @torch.no_grad()
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Measure the loss of held-out sequences under the averaged weights, always at the same states."""
-        parts: dict[str, list[Tensor]] = {"unmasking": [], "insertion": []}
-        training = self.model.training
+        losses, training = [], self.model.training
         self.model.eval()
         with self.ema.applied():
-            for start in range(0, self.recipe.eval_size, self.recipe.batch_size):
-                numbers = range(start, min(start + self.recipe.batch_size, self.recipe.eval_size))
-                batch = self._validation(list(numbers)).to(self.args.device)
+            for numbers in torch.arange(self.recipe.eval_size).split(self.recipe.batch_size):
+                batch = self._validation(numbers.tolist()).to(self.args.device)
                 output = self.model(**batch.inputs(self._mask_id))
-                loss = batch.loss(output.logits, output.insertions, self._interpolant)
-                parts["unmasking"].append(loss.unmasking)
-                parts["insertion"].append(loss.insertion)
+                losses.append(batch.loss(output.logits, output.insertions, self._interpolant))
             more = {} if self._preview is None else self._preview(self.model, self.state.global_step)
         self.model.train(training)
-        means = {f"eval_{name}": float(torch.cat(values).mean()) for name, values in parts.items()}
+        terms = {name: torch.cat([getattr(loss, name) for loss in losses]) for name in ("unmasking", "insertion")}
+        means = {f"eval_{name}": float(values.mean()) for name, values in terms.items()}
         metrics = {"eval_loss": sum(means.values()), **means, **more}
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -187,36 +164,26 @@ class FlexMDMTrainer(Trainer):
             now = time.perf_counter()
             logs["tokens_per_second"] = round((self.tokens_seen - self._tokens_then) / (now - self._since), 1)
             self._since, self._tokens_then, self._sums = now, self.tokens_seen, {}
-        per_step = self.recipe.batch_size * self.recipe.accumulation * self.args.world_size
-        logs["sequences"] = self.state.global_step * per_step
+        logs["sequences"] = self.state.global_step * self._per_step
         super().log(logs, start_time)
 
-    def floating_point_ops(self, inputs: Any) -> int:
-        return 0
-
-    # Data: sample numbers in their order ------------------------------------------------------------------------------
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler:
-        return SequentialSampler(self.train_dataset)
+    # Batches, which are no dictionaries -------------------------------------------------------------------------------
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> None:
         """Return nothing: the loss is a mean over sequences, whatever their lengths."""
 
-    def _track_num_input_tokens(self, inputs: Any) -> None:
-        """Do nothing: `_count` counts tokens."""
-
     def _prepare_inputs(self, inputs: Any) -> Any:
         return inputs.to(self.args.device)
 
-    # Checkpoints ------------------------------------------------------------------------------------------------------
+    def floating_point_ops(self, inputs: Any) -> int:
+        return 0
 
-    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        self.model.save_pretrained(output_dir or self.folder, state_dict=state_dict)
+    # Checkpoints ------------------------------------------------------------------------------------------------------
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         weights = self.whole_weights()
         if self.args.should_save:
-            self._save(output_dir, weights)
+            self.model.save_pretrained(output_dir or self.folder, state_dict=weights)
 
     def whole_weights(self) -> dict[str, Tensor] | None:
         """Gather the weights for the process that saves (every process must call this); ``None`` if not sharded."""
@@ -237,7 +204,7 @@ class FlexMDMTrainer(Trainer):
             self.accelerator.wait_for_everyone()
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()  # each process has written the state of its random numbers
-            average = self.ema.whole(keep=self.args.should_save)
+            average = gathered(self.ema.average, keep=self.args.should_save)
             if self.args.should_save:
                 self.ema.save(folder, average)
                 seal(folder)
@@ -294,22 +261,16 @@ class FlexMDMTrainer(Trainer):
             raise ValueError(f"the checkpoint was written for another network: it has no {', '.join(missing[:3])}")
 
 
-class _Intervals(TrainerCallback):
-    """A resumed run logs, evaluates and saves as often as the recipe says now, not as it said then."""
+class _Upkeep(TrainerCallback):
+    """Keeps the intervals, the clock and the average of a trainer."""
 
     def __init__(self, trainer: FlexMDMTrainer) -> None:
         self.trainer = trainer
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **_: Any) -> None:
+        """Let a resumed run log, evaluate and save as often as the recipe says now, not as it said then."""
         state.compute_steps(args, state.max_steps)
         self.trainer.start_clock()
-
-
-class _Average(TrainerCallback):
-    """Moves the average after every step of the optimizer."""
-
-    def __init__(self, trainer: FlexMDMTrainer) -> None:
-        self.trainer = trainer
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self.trainer.ema.update()
@@ -324,23 +285,22 @@ def runs_on_cpu(device: str | None) -> bool:
     return device == "cpu" or (device is None and not torch.cuda.is_available())
 
 
-def _decay(recipe: Recipe) -> dict[str, Any]:
-    if recipe.schedule == "restarts":
-        return {"num_cycles": recipe.cycles}
-    if recipe.schedule != "trapezoid":
-        return {}
-    return {"num_decay_steps": max(round(DECAYING * recipe.steps), 1), "decay_type": "linear"}
-
-
 def _arguments(recipe: Recipe, folder: Path, device: str | None, report_to: Sequence[str]) -> TrainingArguments:
+    decay = {"num_decay_steps": max(round(DECAYING * recipe.steps), 1), "decay_type": "linear"}
+    schedule, options = {
+        "cosine": ("cosine", {}),
+        "restarts": ("cosine_with_restarts", {"num_cycles": recipe.cycles}),
+        "constant": ("constant_with_warmup", {}),
+        "trapezoid": ("warmup_stable_decay", decay),
+    }[recipe.schedule]
     arguments = TrainingArguments(
         output_dir=str(folder),
         max_steps=recipe.steps,
         per_device_train_batch_size=recipe.batch_size,
         gradient_accumulation_steps=recipe.accumulation,
         learning_rate=recipe.learning_rate,
-        lr_scheduler_type=_SCHEDULES[recipe.schedule],
-        lr_scheduler_kwargs=_decay(recipe),
+        lr_scheduler_type=schedule,
+        lr_scheduler_kwargs=options,
         warmup_steps=recipe.warmup,
         max_grad_norm=recipe.clip,
         seed=recipe.seed,
@@ -354,6 +314,7 @@ def _arguments(recipe: Recipe, folder: Path, device: str | None, report_to: Sequ
         logging_nan_inf_filter=False,
         report_to=list(report_to) or "none",
         remove_unused_columns=False,
+        train_sampling_strategy="sequential",  # the Collator shuffles
         dataloader_num_workers=0,
         disable_tqdm=True,
         use_cpu=runs_on_cpu(device),
