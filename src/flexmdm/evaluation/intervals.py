@@ -46,11 +46,8 @@ def by_name(figures: Mapping[str, Any]) -> dict[str, Any]:
     """
     row: dict[str, Any] = {}
     for name, value in figures.items():
-        if isinstance(value, dict) and "value" in value:
-            row[name] = value["value"]
-            row |= {f"{name}_{end}": value[end] for end in value if end != "value"}
-        else:
-            row[name] = value
+        parts = value if isinstance(value, dict) and "value" in value else {"value": value}
+        row |= {name if part == "value" else f"{name}_{part}": number for part, number in parts.items()}
     return row
 
 
@@ -84,8 +81,8 @@ def mean(values: np.ndarray, seed: int = 0) -> Interval:
     return bootstrap(columns, lambda sums: sums[:, 0] / sums[:, 1], seed)
 
 
-def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Return the Wilson score interval of a success rate; z = 1.96 gives 95%.
+def wilson(successes: int, n: int) -> tuple[float, float]:
+    """Return the Wilson score interval of a success rate, with z = 1.96 for 95%.
 
     (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n) with p = successes / n.
 
@@ -96,7 +93,7 @@ def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
     """
     if not 0 <= successes <= n or n < 1:
         raise ValueError(f"a rate needs 0 <= successes <= n and n >= 1, got {successes} of {n}")
-    return _wilson(successes / n, n, z)
+    return _wilson(successes / n, n)
 
 
 def rate(successes: int, n: int) -> Interval:
@@ -115,10 +112,7 @@ def share(values: np.ndarray, groups: Sequence[Hashable] | None = None) -> Inter
     together and count less than others, see `design_effect`. Values between 0 and 1 vary less than right and wrong do,
     and count more. For values that are 0 or 1, in groups of one, this is `rate`: of 0 everywhere the interval is no
     point.
-
-    Args:
-        values: one per item.
-        groups: the group of each item; by default every item is its own.
+    Without ``groups`` every item is its own.
 
     >>> values = np.array([1.0, 1, 1, 0, 0, 0])
     >>> print(share(values), "|", share(values, ["f", "f", "f", "g", "g", "g"]))
@@ -161,9 +155,7 @@ def design_effect(residuals: np.ndarray, groups: Sequence[Hashable] | None = Non
     return max(float((grouped + (sizes**2).sum() / n) / (alone + 1)), 1.0)
 
 
-def paired(
-    first: np.ndarray, second: np.ndarray, z: float = 1.96, groups: Sequence[Hashable] | None = None
-) -> Interval:
+def paired(first: np.ndarray, second: np.ndarray, groups: Sequence[Hashable] | None = None) -> Interval:
     """Return the success rate of ``first`` minus that of ``second``, both tried on the same items ``[B]``.
 
     The score interval of Newcombe (1998, method 10) for a difference of paired rates. Unlike that of a resampled mean,
@@ -182,7 +174,7 @@ def paired(
     items, n = len(first), len(first) / design_effect(apart - apart.mean(), groups)
     both, neither = int((one & other).sum()), int((~one & ~other).sum())
     p, q = float(one.mean()), float(other.mean())
-    (p_low, p_high), (q_low, q_high) = _wilson(p, n, z), _wilson(q, n, z)
+    (p_low, p_high), (q_low, q_high) = _wilson(p, n), _wilson(q, n)
     product = (both * neither - int((one & ~other).sum()) * int((~one & other).sum())) * (n / items) ** 2
     spread = n**2 * math.sqrt(p * (1 - p) * q * (1 - q))
     together = (max(product - n / 2, 0.0) if product > 0 else product) / spread if spread else 0.0
@@ -193,8 +185,9 @@ def paired(
     return Interval(p - q, p - q - low, p - q + high)
 
 
-def _wilson(rate: float, n: float, z: float = 1.96) -> tuple[float, float]:
+def _wilson(rate: float, n: float) -> tuple[float, float]:
     """Return the Wilson interval for an effective number of items, which need not be whole."""
+    z = 1.96
     centre = rate + z**2 / (2 * n)
     half = z * math.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
     scale = 1 + z**2 / n

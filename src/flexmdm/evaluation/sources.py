@@ -26,20 +26,10 @@ _REST = 1e-12  # of the lengths of a chain, what is left out
 def nine_words() -> FiniteDistribution:
     """Return nine words over a, b, c; letters repeat and words contain each other, so a state has many embeddings.
 
-    >>> source = nine_words()
-    >>> spell(source.words[0]), float(source.probabilities[0])
-    ('abcab', 0.15...)
+    >>> nine_words().words[0]
+    (0, 1, 2, 0, 1)
     """
     return FiniteDistribution({tuple(map(LETTERS.index, word)): p for word, p in _NINE_WORDS.items()}, vocab_size=3)
-
-
-def spell(tokens: list[int] | tuple[int, ...]) -> str:
-    """Write tokens as letters.
-
-    >>> spell([0, 1, 2])
-    'abc'
-    """
-    return "".join(LETTERS[token] for token in tokens)
 
 
 def phased_chain(
@@ -67,18 +57,14 @@ def phased_chain(
     rows = torch._standard_gamma(alpha, generator=generator)  # normalised, these are Dirichlet
     rows /= rows.sum(-1, keepdim=True)  # [phase, token, next token]
 
-    transition = rows.new_zeros(phases, tokens, phases, tokens)
-    end = rows.new_zeros(phases, tokens)
-    for phase in range(phases):
-        transition[phase, :, phase] = stay * rows[phase]
-        if phase + 1 < phases:
-            transition[phase, :, phase + 1] = (1 - stay) * rows[phase + 1]
-    end[-1] = 1 - stay
-    initial = rows.new_zeros(phases, tokens)
-    initial[0] = 1 / tokens
+    enters = rows.new_full((phases,), stay).diag() + rows.new_full((phases - 1,), 1 - stay).diag(1)  # [phase, next]
+    transition = enters[:, None, :, None] * rows.transpose(0, 1)  # [phase, token, next phase, next token]
+    initial, end = rows.new_zeros(2, phases, tokens)
+    initial[0], end[-1] = 1 / tokens, 1 - stay
+    states = phases * tokens
     return HiddenMarkovSource(
         initial.flatten(),
-        transition.reshape(phases * tokens, phases * tokens),
+        transition.reshape(states, states),
         end.flatten(),
         torch.arange(tokens).repeat(phases),
         vocab_size=tokens,
