@@ -9,11 +9,12 @@ import hashlib
 import json
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from rich.console import Console
@@ -24,10 +25,10 @@ from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.evaluation.intervals import Interval, paired
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.defaults import Defaults
-from flexmdm.generation.generate import SAMPLERS, sampler_named
+from flexmdm.generation.generate import SAMPLERS, Progress, sampler_named
 from flexmdm.generation.samplers import Grid
 from flexmdm.sweeps.journal import Journal
-from flexmdm.tasks.pipeline import BATCH, Answer, Callback, progress_bar
+from flexmdm.tasks.pipeline import BATCH, Answer, Callback, Pipeline, progress_bar
 from flexmdm.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -71,11 +72,6 @@ class Entrant:
     weights: str
     write: Writer
 
-    @classmethod
-    def of(cls, name: str, task: Task, model: FlexMDMModel, write: Writer) -> Self:
-        """Return the entrant of a run, given what writes its answers."""
-        return cls(name, task.model, task.layout.inserts, fingerprint(model), write)
-
 
 @dataclass(frozen=True)
 class Scored:
@@ -93,48 +89,57 @@ class Scored:
     figures: dict[str, Any]
 
 
-class Benchmark(Protocol):
-    """Items, who can be asked them, and what the answers are worth."""
+class Benchmark(ABC):
+    """Items, who can be asked them, and what the answers are worth.
+
+    Attributes:
+        name: of the benchmark.
+        measure: name of the main figure.
+        defaults: samplers of a model that inserts and of one that does not.
+        pipelines: those of the runs that can be asked.
+        asks: what is asked, for a run that cannot be.
+        title: name of the items, see `title_of`.
+        items: requests to a writer, as JSON.
+        groups: for each item which others are made of the same, such as of one function; ``None`` if no two are.
+    """
+
+    name: ClassVar[str]
+    measure: ClassVar[str]
+    defaults: ClassVar[Defaults]
+    pipelines: ClassVar[tuple[type[Pipeline], ...]]
+    asks: ClassVar[str]
 
     @property
-    def name(self) -> str: ...
+    @abstractmethod
+    def title(self) -> str: ...
 
     @property
-    def title(self) -> str:
-        """Return the name of the items, see `title_of`."""
-        ...
-
-    @property
-    def measure(self) -> str:
-        """Return the name of the main figure."""
-        ...
-
-    @property
-    def defaults(self) -> Defaults:
-        """Return the samplers by default, of a model that inserts and of one that does not."""
-        ...
-
-    @property
-    def items(self) -> Sequence[Any]:
-        """Return the requests to a writer, as JSON."""
-        ...
+    @abstractmethod
+    def items(self) -> Sequence[Any]: ...
 
     @property
     def groups(self) -> Sequence[str] | None:
-        """Return for each item which others are made of the same, such as of one function; ``None`` if no two are."""
-        ...
+        return None
 
     def entrant(self, name: str, task: Task, model: FlexMDMModel) -> Entrant:
         """Return a run as an entrant; raise if its task cannot be asked these items."""
-        ...
+        pipeline = task.pipeline(model)
+        if not isinstance(pipeline, self.pipelines):
+            raise ValueError(f"{name} was trained on the task {task.name}, and {self.asks}")
+        write = self.writer(name, pipeline)
+        return Entrant(name, task.model, task.layout.inserts, fingerprint(model), write)
 
+    @abstractmethod
+    def writer(self, name: str, pipeline: Any) -> Writer:
+        """Return what answers the items for a run of this name, which has one of the `pipelines`."""
+
+    @abstractmethod
     def line(self, number: int, answer: Answer | Refused) -> dict[str, Any]:
         """Return the record of the answer to an item."""
-        ...
 
-    def score(self, lines: Sequence[dict[str, Any]], file: Path | None) -> Scored:
+    @abstractmethod
+    def score(self, lines: Sequence[dict[str, Any]], file: Path | None = None) -> Scored:
         """Return the worth of the lines of the first items; ``file`` is where they are written."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -174,20 +179,10 @@ class Point:
         return self.options["steps"]
 
     def to_dict(self, measure: str) -> dict[str, Any]:
-        return {
-            "run": self.run,
-            "model": self.model,
-            **self.options,
-            "num": self.num,
-            measure: asdict(self.measured),
-            **self.figures,
-            "evaluations": self.evaluations,
-            "seconds": self.seconds,
-            "refused": self.refused,
-            "shortened": self.shortened,
-            "hit_max_length": self.hit_max_length,
-            "items": None if self.items is None else f"{self.items.parent.name}/{self.items.name}",
-        }
+        head = {"run": self.run, "model": self.model, **self.options, "num": self.num, measure: asdict(self.measured)}
+        counts = ("evaluations", "seconds", "refused", "shortened", "hit_max_length")
+        items = None if self.items is None else f"{self.items.parent.name}/{self.items.name}"
+        return {**head, **self.figures, **{name: getattr(self, name) for name in counts}, "items": items}
 
 
 def sweep(
@@ -217,22 +212,46 @@ def sweep(
     """
     console = console or Console(stderr=True)
     num = len(benchmark.items) if num is None else min(num, len(benchmark.items))
+    batch_size = batch_size or BATCH
     chosen = options_of(entrants, benchmark.defaults, options)
-    made_with = {"benchmark": benchmark.name, "problems": _digest(benchmark), "seed": seed}
+    # Items with their records, such as the right answers: what tells them from others.
+    items = [[item, benchmark.line(number, Refused(""))] for number, item in enumerate(benchmark.items)]
+    made_with = {"benchmark": benchmark.name, "problems": _digest(json.dumps(items).encode()), "seed": seed}
     points = []
     for entrant in entrants:
         for count in steps:
             settings = {**chosen[entrant.name], "steps": count}
             Grid(count)  # says what is wrong with it
-            file = None if folder is None else folder / _file_name(entrant.name, count)
+            file = None if folder is None else folder / (re.sub(r"[^\w.-]+", "_", entrant.name) + f"-{count}.jsonl")
             journal = Journal(file, {**made_with, "weights": entrant.weights, **settings})
             what = f"{entrant.name}, {count} steps"
             _say(journal, what, num, console)
             try:
-                points.append(measured(benchmark, entrant, settings, seed, num, journal, batch_size or BATCH))
+                points.append(measured(benchmark, entrant, settings, seed, num, journal, batch_size))
             except KeyboardInterrupt:
-                raise KeyboardInterrupt(_kept(journal, what, num, batch_size or BATCH)) from None
+                raise KeyboardInterrupt(_kept(journal, what, num, batch_size)) from None
     return points
+
+
+def _say(journal: Journal, what: str, num: int, console: Console) -> None:
+    there = min(len(journal.lines), num)
+    if journal.changed:
+        moved = f"; what was there is now in {journal.moved}" if journal.moved else ""
+        anew = f"{what}: begun anew, as these have changed: {', '.join(journal.changed)}{moved}"
+        console.print(anew, highlight=False, soft_wrap=True, markup=False)
+    elif there:
+        console.print(f"{what}: {there:,} of {num:,} were there already", highlight=False)
+    if there < num and not console.is_terminal:  # where no bar is seen
+        console.print(f"{what}: {num - there:,} to write ...", highlight=False)
+
+
+def _kept(journal: Journal, what: str, num: int, batch_size: int) -> str:
+    """Return a sentence on what is left of an interrupted sweep."""
+    if journal.file is None:
+        return "nothing is kept without --json"
+    there = min(len(journal.lines), num)
+    when = "" if there else f" ({batch_size:,} are written down at a time: --batch-size)"
+    return f"{what}: {there:,} of {num:,} items are kept in {journal.file.parent}{when}; the same command goes on"
 
 
 def measured(
@@ -245,25 +264,44 @@ def measured(
     batch_size: int = BATCH,
     progress: Callback | None = None,
 ) -> Point:
-    """Ask one run the items that its journal does not have, and score its answers.
+    """Ask one run the first ``num`` items (by default all) that its journal does not have, and score its answers.
 
-    Args:
-        benchmark: what to ask.
-        entrant: who is asked.
-        options: of `flexmdm.generate`, known to be right.
-        seed: of generation.
-        num: the first so many items; by default all.
-        journal: what was answered before; by default nothing.
-        batch_size: items at a time.
-        progress: of `asked`.
+    The options are those of `flexmdm.generate`, known to be right; ``progress`` is that of `asked`.
     """
     num = len(benchmark.items) if num is None else num
     journal = journal or Journal(None, {})
     there = len(journal.lines)
     for answers, seconds in asked(entrant, benchmark.items[:num], there, batch_size, progress, seed=seed, **options):
-        start = len(journal.lines)
-        journal.add([_line(benchmark, start + row, one, seconds) for row, one in enumerate(answers)])
-    return _point(benchmark, entrant, journal, num, options)
+        numbered = enumerate(answers, len(journal.lines))
+        journal.add([_line(benchmark, number, one, seconds) for number, one in numbered])
+    lines = journal.lines[:num]
+    taken = [line for line in lines if "refused" not in line]
+    if not taken:
+        raise ValueError(f"{entrant.name} could take none of the {num} items; the first: {lines[0]['refused']}")
+    scored = benchmark.score(lines, journal.file)
+    counted = all("shortened" in line for line in taken)
+    return Point(
+        run=entrant.name,
+        model=entrant.model,
+        options=options,
+        num=num,
+        measured=scored.measured,
+        evaluations=sum(line["evaluations"] for line in taken) / len(taken),
+        seconds=sum(line["seconds"] for line in taken) / len(taken),
+        refused=num - len(taken),
+        hit_max_length=sum(line["hit_max_length"] for line in taken),
+        figures=scored.figures,
+        items=journal.file,
+        right=scored.right,
+        shortened=sum(line["shortened"] for line in taken) if counted else None,
+        groups=None if benchmark.groups is None else benchmark.groups[:num],
+    )
+
+
+def _line(benchmark: Benchmark, number: int, one: Answer | Refused, seconds: float) -> dict[str, Any]:
+    counts = {name: getattr(one, name) for name in ("evaluations", "hit_max_length", "shortened")}
+    refused = {"refused": one.why} if isinstance(one, Refused) else {}
+    return {**benchmark.line(number, one), **counts, "seconds": round(seconds, 6), **refused}
 
 
 def asked(
@@ -276,38 +314,51 @@ def asked(
 ) -> Iterator[tuple[list[Answer | Refused], float]]:
     """Yield the answers to the items from ``first`` on, batch by batch, and the seconds that each took.
 
-    Args:
-        entrant: who is asked.
-        items: some of a benchmark's.
-        first: the first item that is asked; batches begin at the same items wherever this is.
-        batch_size: items at a time.
-        progress: called with (items already complete, `flexmdm.generation.Progress`); by default shows a bar.
-        options: of `flexmdm.generate`, known to be right.
+    Batches begin at the same items wherever the first one is. The options are those of `flexmdm.generate`, known to be
+    right; ``progress`` is called with (items already complete, `flexmdm.generation.Progress`) and by default a bar.
     """
     if first >= len(items):
         return
     what = f"{entrant.name}, {options['sampler']} {options['steps']}"
     with nullcontext(progress) if progress else progress_bar(len(items) - first, what) as show:
+
+        def report(number: int, step: Progress) -> None:
+            show(number - first, step)
+
         for start in [first, *range((first // batch_size + 1) * batch_size, len(items), batch_size)]:
             part = items[start : (start // batch_size + 1) * batch_size]
             began = time.perf_counter()
-
-            def later(done: int, step: Any, start: int = start) -> None:
-                show(start - first + done, step)
-
-            answers = written(entrant.write, part, start, later, batch_size=batch_size, **options)
+            answers = written(entrant.write, part, start, report, batch_size=batch_size, **options)
             yield answers, (time.perf_counter() - began) / len(part)
+
+
+def written(
+    write: Writer, items: Sequence[Any], first: int, callback: Callback, **options: Any
+) -> list[Answer | Refused]:
+    """Return an answer for each item, or a `Refused`; ``first`` is the number of the first of them.
+
+    A pipeline refuses a batch that has an item it cannot take by `Unanswerable`; then its halves are tried. Random
+    numbers belong to an item by its number, so the others come out the same. Every other error is nobody's answer.
+    ``callback`` is called with (the number of the next item to complete, `flexmdm.generation.Progress`).
+    """
+
+    def numbered(done: int, step: Progress) -> None:
+        callback(first + done, step)
+
+    try:
+        return list(write(items, first_sequence=first, callback=numbered, **options))
+    except Unanswerable as error:
+        if len(items) == 1:
+            return [Refused(str(error))]
+    half = len(items) // 2
+    before = written(write, items[:half], first, callback, **options)
+    return before + written(write, items[half:], first + half, callback, **options)
 
 
 def options_of(entrants: Sequence[Entrant], defaults: Defaults, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the options of each run by its name: those given, else the defaults.
 
     An option that only some samplers have goes to the runs that use these; steps are left to the caller.
-
-    Args:
-        entrants: the runs.
-        defaults: of the benchmark.
-        given: options of `flexmdm.generate`.
 
     >>> from flexmdm.generation.defaults import DEFAULTS
     >>> runs = [Entrant("mine", "FlexMDM", True, "", list), Entrant("theirs", "MDM", False, "", list)]
@@ -340,50 +391,18 @@ def options_of(entrants: Sequence[Entrant], defaults: Defaults, given: Mapping[s
     return chosen
 
 
-def written(
-    write: Writer,
-    items: Sequence[Any],
-    first: int = 0,
-    callback: Callable[..., None] | None = None,
-    **options: Any,
-) -> list[Answer | Refused]:
-    """Return an answer for each item, or a `Refused`.
-
-    A pipeline refuses a batch that has an item it cannot take by `Unanswerable`; then its halves are tried. Random
-    numbers belong to an item by its number, so the others come out the same. Every other error is nobody's answer.
-
-    Args:
-        write: of an `Entrant`.
-        items: some of a benchmark's.
-        first: the number of the first of them.
-        callback: called with (items already complete, `flexmdm.generation.Progress`).
-        options: of `flexmdm.generate`, known to be right.
-    """
-    try:
-        return list(write(items, first_sequence=first, callback=callback, **options))
-    except Unanswerable as error:
-        if len(items) == 1:
-            return [Refused(str(error))]
-    half = len(items) // 2
-
-    def later(done: int, step: Any) -> None:
-        if callback is not None:
-            callback(half + done, step)
-
-    return [
-        *written(write, items[:half], first, callback, **options),
-        *written(write, items[half:], first + half, later, **options),
-    ]
-
-
 def fingerprint(model: FlexMDMModel) -> str:
     """Return what tells the weights of a model from others: a digest of some numbers of each tensor."""
-    digest = hashlib.sha256()
+    parts = []
     for name, tensor in sorted(model.state_dict().items()):
         flat = tensor.detach().flatten()
         some = flat[:: max(len(flat) // _SAMPLE, 1)].float().cpu()
-        digest.update(f"{name} {tuple(tensor.shape)}".encode() + some.numpy().tobytes())
-    return digest.hexdigest()[:16]
+        parts += [f"{name} {tuple(tensor.shape)}".encode(), some.numpy().tobytes()]
+    return _digest(b"".join(parts))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def differences(points: Sequence[Point]) -> Iterator[tuple[Point, Point, Interval]]:
@@ -397,77 +416,6 @@ def differences(points: Sequence[Point]) -> Iterator[tuple[Point, Point, Interva
 def difference(point: Point, base: Point) -> Interval:
     """Return by how much the share of ``point`` is above that of ``base``, item by item; both have the same items."""
     return paired(np.array(point.right), np.array(base.right), groups=point.groups)
-
-
-# Generating -----------------------------------------------------------------------------------------------------------
-
-
-def _file_name(run: str, steps: int) -> str:
-    return re.sub(r"[^\w.-]+", "_", run) + f"-{steps}.jsonl"
-
-
-def _digest(benchmark: Benchmark) -> str:
-    """Return what tells the items and their records, such as the right answers, from others."""
-    items = [[item, benchmark.line(number, Refused(""))] for number, item in enumerate(benchmark.items)]
-    return hashlib.sha256(json.dumps(items).encode()).hexdigest()[:16]
-
-
-def _say(journal: Journal, what: str, num: int, console: Console) -> None:
-    there = min(len(journal.lines), num)
-    if journal.changed:
-        moved = f"; what was there is now in {journal.moved}" if journal.moved else ""
-        anew = f"{what}: begun anew, as these have changed: {', '.join(journal.changed)}{moved}"
-        console.print(anew, highlight=False, soft_wrap=True, markup=False)
-    elif there:
-        console.print(f"{what}: {there:,} of {num:,} were there already", highlight=False)
-    if there < num and not console.is_terminal:  # where no bar is seen
-        console.print(f"{what}: {num - there:,} to write ...", highlight=False)
-
-
-def _kept(journal: Journal, what: str, num: int, batch_size: int) -> str:
-    """Return a sentence on what is left of an interrupted sweep."""
-    if journal.file is None:
-        return "nothing is kept without --json"
-    there = min(len(journal.lines), num)
-    when = "" if there else f" ({batch_size:,} are written down at a time: --batch-size)"
-    return f"{what}: {there:,} of {num:,} items are kept in {journal.file.parent}{when}; the same command goes on"
-
-
-def _line(benchmark: Benchmark, number: int, one: Answer | Refused, seconds: float) -> dict[str, Any]:
-    line = {
-        **benchmark.line(number, one),
-        "evaluations": one.evaluations,
-        "hit_max_length": one.hit_max_length,
-        "shortened": one.shortened,
-        "seconds": round(seconds, 6),
-    }
-    return {**line, "refused": one.why} if isinstance(one, Refused) else line
-
-
-def _point(benchmark: Benchmark, entrant: Entrant, journal: Journal, num: int, options: dict[str, Any]) -> Point:
-    lines = journal.lines[:num]
-    asked = [line for line in lines if "refused" not in line]
-    if not asked:
-        raise ValueError(f"{entrant.name} could take none of the {num} items; the first: {lines[0]['refused']}")
-    scored = benchmark.score(lines, journal.file)
-    counted = all("shortened" in line for line in asked)
-    groups = benchmark.groups
-    return Point(
-        run=entrant.name,
-        model=entrant.model,
-        options=options,
-        num=num,
-        measured=scored.measured,
-        evaluations=sum(line["evaluations"] for line in asked) / len(asked),
-        seconds=sum(line["seconds"] for line in asked) / len(asked),
-        refused=num - len(asked),
-        hit_max_length=sum(line["hit_max_length"] for line in asked),
-        figures=scored.figures,
-        items=journal.file,
-        right=scored.right,
-        shortened=sum(line["shortened"] for line in asked) if counted else None,
-        groups=None if groups is None else groups[:num],
-    )
 
 
 # Showing --------------------------------------------------------------------------------------------------------------
