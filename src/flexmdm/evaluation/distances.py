@@ -153,11 +153,8 @@ def nats_per_token(log_prob: Tensor, lengths: Tensor) -> Estimate:
 
     On exact samples this estimates the entropy rate H(x) / E[len(x)] of the source; what samples of another origin have
     more than that is their *excess*. The standard error is that of a ratio estimator:
-    std(-log p(x) - R len(x)) / (sqrt(n) mean len(x)). Off-support samples are left out: report `off_support_share` too.
-
-    Args:
-        log_prob: ``[B]``, log p(x) under the source; -inf off its support.
-        lengths: ``[B]``.
+    std(-log p(x) - R len(x)) / (sqrt(n) mean len(x)). Samples off the support, where ``log_prob`` ``[B]`` is -inf, are
+    left out: report `off_support_share` too.
 
     >>> exact = nats_per_token(torch.tensor([-2.0, -4.0, -3.0]), torch.tensor([1, 3, 2]))
     >>> sampled = nats_per_token(torch.tensor([-5.0, -7.0, -float("inf")]), torch.tensor([2, 3, 1]))

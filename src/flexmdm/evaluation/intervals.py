@@ -54,10 +54,8 @@ def by_name(figures: Mapping[str, Any]) -> dict[str, Any]:
 def bootstrap(columns: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], seed: int = 0) -> Interval:
     """Return a statistic of the sums over texts, with its percentiles when the texts are resampled.
 
-    Args:
-        columns: ``[B, C]``, one row per text.
-        statistic: of sums ``[R, C]``, gives ``[R]``; smooth, as a ratio of sums is: a distance is not.
-        seed: of the resampling.
+    The columns are ``[B, C]``, one row per text. The statistic of sums ``[R, C]`` gives ``[R]`` and is smooth, as a
+    ratio of sums is: a distance is not.
 
     >>> nats_and_tokens = np.array([[30.0, 10], [20, 10], [25, 10], [35, 10]])
     >>> print(bootstrap(nats_and_tokens, lambda sums: np.exp(sums[:, 0] / sums[:, 1])))
@@ -132,11 +130,7 @@ def design_effect(residuals: np.ndarray, groups: Sequence[Hashable] | None = Non
     That is the variance of the mean by the jackknife, which leaves out one group at a time, over that which leaves out
     one item at a time. Few residuals other than 0 say little of how alike the items of a group are, so both get one
     success more, as if all items of a group were the same. It is at least 1, exactly 1 for groups of one, and the
-    number of items if there is one group.
-
-    Args:
-        residuals: what is left of each item without the mean ``[B]``.
-        groups: the group of each item; by default every item is its own.
+    number of items if there is one group. The residuals ``[B]`` are what is left of each item without the mean.
 
     >>> together, against = np.array([0.5, 0.5, -0.5, -0.5]), np.array([0.5, -0.5, 0.5, -0.5])
     >>> round(design_effect(together, "ffgg"), 2), design_effect(against, "ffgg"), design_effect(together, "fghi")

@@ -72,14 +72,6 @@ class NgramFiller:
             found[keys[low:high] - number * self.base] += seen / (seen.sum() + different)
         return found
 
-    def log_probability(self, context: Sequence[int], tokens: Sequence[int]) -> float:
-        """Return the log-probability of ``tokens`` behind ``context``."""
-        written, total = list(context), 0.0
-        for token in tokens:
-            total += float(np.log(self.probabilities(written)[token]))
-            written.append(token)
-        return total
-
     def fill(
         self, prefix: Sequence[int], suffix: Sequence[int], minimum: int = 1, maximum: int = 16, beam: int = 1
     ) -> list[int]:
@@ -96,8 +88,11 @@ class NgramFiller:
         best: tuple[float, list[int]] = (-np.inf, [])
         for length in range(maximum + 1):
             if length >= minimum:
-                complete = [(p + self.log_probability([*beginning, *middle], after), middle) for p, middle in beams]
-                best = max(best, *complete, key=lambda one: one[0])
+                for p, middle in beams:
+                    text = [*beginning, *middle, *after]
+                    ahead = range(len(text) - len(after), len(text))
+                    p += sum(float(np.log(self.probabilities(text[:index])[text[index]])) for index in ahead)
+                    best = max(best, (p, middle), key=lambda one: one[0])
             grown = []
             for p, middle in beams:
                 next_one = np.log(self.probabilities([*beginning, *middle]))

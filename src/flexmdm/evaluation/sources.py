@@ -46,12 +46,11 @@ def phased_chain(
     >>> round(float((lengths * torch.arange(len(lengths))).sum()), 2)
     33.33
     """
-    if not 0 <= stay < 1:
-        raise ValueError(f"stay must lie in [0, 1), got {stay}")
-    if phases < 1 or tokens < 1:
-        raise ValueError(f"a chain needs at least one phase and one token, got {phases} and {tokens}")
-    if not concentration > 0:
-        raise ValueError(f"concentration must be positive, got {concentration}")
+    if not (0 <= stay < 1 and phases >= 1 and tokens >= 1 and concentration > 0):
+        raise ValueError(
+            "a chain needs stay in [0, 1), at least one phase and one token, and a positive concentration; got "
+            f"{stay}, {phases}, {tokens} and {concentration}"
+        )
     generator = torch.Generator().manual_seed(seed)
     alpha = torch.full((phases, tokens, tokens), concentration, dtype=torch.float64)
     rows = torch._standard_gamma(alpha, generator=generator)  # normalised, these are Dirichlet

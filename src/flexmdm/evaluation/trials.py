@@ -80,21 +80,14 @@ class Trial:
 
     @property
     def label(self) -> str:
-        details = [self.confidence, None if self.spacing is None else f"spacing {self.spacing:g}"]
-        chosen = ", ".join(detail for detail in details if detail is not None)
+        details = [self.confidence, self.spacing and f"spacing {self.spacing:g}"]
+        chosen = ", ".join(filter(None, details))
         return f"{self.sampler} ({chosen})" if chosen else self.sampler
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial.
-
-    Attributes:
-        trial: the sampler and its settings.
-        quality: of the samples.
-        evaluations: of the denoiser, mean per sequence.
-        seconds: of the whole trial, the exact denoiser included.
-    """
+    """What came of a trial: evaluations per sequence, and seconds of the whole, the exact denoiser included."""
 
     trial: Trial
     quality: Quality
@@ -132,8 +125,6 @@ class Subject:
     """A source to try samplers on: a finite one is judged word by word, a chain by nats per token and bigrams.
 
     Attributes:
-        name: what it is called in tables.
-        source: has the exact denoiser.
         lengths: the law of its lengths.
         samples: how many sequences a trial draws.
         batch_size: how many of them at a time; ``None`` for all.
@@ -216,10 +207,7 @@ def run_trial(subject: Subject, trial: Trial, seed: int = 0, report: Callable[[f
     out = generate(
         subject.source.denoiser(),
         subject.samples,
-        sampler=trial.sampler,
-        steps=trial.steps,
-        confidence=trial.confidence,
-        spacing=trial.spacing,
+        **vars(trial),
         seed=seed,
         batch_size=subject.batch_size,
         callback=callback,

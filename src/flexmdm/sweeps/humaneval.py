@@ -24,12 +24,7 @@ class HumanEvalInfill(Benchmark):
     """Functions with a gap as a benchmark of `flexmdm.sweeps.sweep`.
 
     As in the paper, both models are sampled adaptively. The lines are samples in the official format, with more fields.
-
-    Args:
-        problems: by task id.
-        split: which of the official ones they are, or the name of their file.
-        workers: programs that run at a time; by default one for each core that this process may use.
-        file: where they are from.
+    ``workers`` programs run at a time, by default one for each core that this process may use.
 
     >>> problem = Problem("test/0", "def one():\\n", "1", "    return ", "def check(f):\\n    assert f() == 1", "one")
     >>> benchmark = HumanEvalInfill({"test/0": problem}, workers=1)

@@ -74,14 +74,7 @@ class Plans:
 
 @dataclass(frozen=True)
 class Problems(Benchmark):
-    """Held-out problems of a maze as a benchmark of `flexmdm.sweeps.sweep`; a path is right if it is a solution.
-
-    Attributes:
-        task: the maze.
-        subgoals: K of every problem, start and goal included.
-        num: how many problems.
-        seed: of the problems.
-    """
+    """Held-out problems of a maze with K = ``subgoals``, start and goal included; a path is right if it solves one."""
 
     task: MazeTask
     subgoals: int

@@ -56,15 +56,7 @@ Writer = Callable[..., Sequence[Answer]]
 
 @dataclass(frozen=True)
 class Entrant:
-    """A run that takes part.
-
-    Attributes:
-        name: of the run.
-        model: its kind, for tables.
-        inserts: whether it inserts tokens.
-        weights: tells them from others, see `fingerprint`.
-        write: its pipeline.
-    """
+    """A run that takes part; ``model`` is its kind, for tables, and ``weights`` their `fingerprint`."""
 
     name: str
     model: str
@@ -144,13 +136,9 @@ class Benchmark(ABC):
 
 @dataclass(frozen=True)
 class Point:
-    """One run with one number of steps.
+    """One run with one number of steps: what the `Entrant` is, how it was `Scored`, and counts.
 
     Attributes:
-        run, model: of the `Entrant`.
-        options: of generation.
-        num: items.
-        measured, right, figures: of the `Scored`.
         evaluations, seconds: per item, of those that were not refused.
         refused: items that the model could not take; they count as wrong.
         hit_max_length: texts that wanted to grow beyond the longest.
@@ -199,13 +187,10 @@ def sweep(
     """Measure every run with every number of steps.
 
     Args:
-        benchmark: what to do.
-        entrants: who does it.
-        steps: of the sampler.
+        benchmark, entrants, steps: what to do, who does it, and with how many steps of the sampler.
         num: the first so many items; by default all.
         folder: gets a .jsonl with the items of each run and number of steps. What it holds already of the same weights,
             items, options and seed is not generated again; what it holds of others is moved aside, see `Journal`.
-        seed: of generation.
         batch_size: items at a time, and written down at once.
         console: where to say what is reused.
         options: of `flexmdm.generate`; by default those of the paper, see `options_of`.
@@ -379,16 +364,21 @@ def options_of(entrants: Sequence[Entrant], defaults: Defaults, given: Mapping[s
             )
         own = {f.name for f in fields(SAMPLERS[name])}
         mine = {key: value for key, value in given.items() if key not in OF_SAMPLERS or key in own}
-        temperature = {"temperature": usual["temperature"]}
-        options: dict[str, Any] = {"sampler": name, **temperature, **defaults.settings.get(name, {}), **mine}
-        decoding = Decoding(options["temperature"], options.get("top_k"), options.get("top_p"))
-        sampler_named(name, Grid(1), decoding, **{key: options[key] for key in OF_SAMPLERS if key in options})
-        chosen[entrant.name] = options
+        usual = {"sampler": name, "temperature": usual["temperature"], **defaults.settings.get(name, {})}
+        chosen[entrant.name] = usual | mine
+        check_sampler(chosen[entrant.name])
     unused = [key for key in given if key in OF_SAMPLERS and not any(key in mine for mine in chosen.values())]
     if unused:
         names = " and ".join(sorted({mine["sampler"] for mine in chosen.values()}))
         raise ValueError(f"the sampler {names} has no {', '.join(unused)}; leave it out or take another --sampler")
     return chosen
+
+
+def check_sampler(options: Mapping[str, Any], steps: int = 1) -> None:
+    """Raise if options of `flexmdm.generate` make no sampler."""
+    decoding = Decoding(options.get("temperature", 1.0), options.get("top_k"), options.get("top_p"))
+    own = {key: options[key] for key in OF_SAMPLERS if key in options}
+    sampler_named(options["sampler"], Grid(steps), decoding, **own)
 
 
 def fingerprint(model: FlexMDMModel) -> str:

@@ -19,12 +19,9 @@ from flexmdm.evaluation.fluency import (
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.evaluation.trials import without_nan
-from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.defaults import DEFAULTS, STEPS
-from flexmdm.generation.generate import sampler_named
-from flexmdm.generation.samplers import Grid
 from flexmdm.progress import ProgressBar
-from flexmdm.sweeps.sweep import OF_SAMPLERS, Benchmark, Refused, Scored, Writer, measured
+from flexmdm.sweeps.sweep import Benchmark, Refused, Scored, Writer, check_sampler, measured
 from flexmdm.tasks.likelihoods import bits
 from flexmdm.tasks.pipeline import Answer
 from flexmdm.tasks.text.pipeline import TextPipeline
@@ -92,10 +89,7 @@ class TextScore:
 class LikelihoodScore:
     """Bits that a model needs for held-out texts, as upper bounds with standard errors.
 
-    Attributes:
-        model: its name.
-        bits_per_sequence, bits_per_token, bits_per_character: the end of a sequence is paid for in all of them.
-        num: held-out sequences.
+    The end of a sequence is paid for in all of them; ``num`` is the number of sequences.
     """
 
     model: str
@@ -114,7 +108,6 @@ class Judge:
     """Held-out sequences that samples are compared with.
 
     Attributes:
-        texts, tokens: held-out sequences.
         lm: the reference model; ``None`` leaves perplexities out.
         most: texts that the reference model reads of each model, the first ones; by default all.
     """
@@ -167,12 +160,7 @@ class Judge:
 
 @dataclass(frozen=True)
 class Samples(Benchmark):
-    """Samples from nothing as a benchmark of `flexmdm.sweeps.sweep`: none is right or wrong, all are compared at once.
-
-    Attributes:
-        judge: what they are compared with.
-        num: how many.
-    """
+    """Samples from nothing as a benchmark: none is right or wrong, all are compared with held-out texts at once."""
 
     judge: Judge
     num: int
@@ -201,11 +189,10 @@ class Samples(Benchmark):
 
 def check(name: str, pipeline: TextPipeline, steps: Sequence[int], **options: Any) -> None:
     """Raise if something is wrong with options of `measure`, before anything is measured."""
-    decoding = Decoding(options.get("temperature", 1.0), options.get("top_k"), options.get("top_p"))
-    own = {key: options[key] for key in OF_SAMPLERS if key in options}
+    options["sampler"] = options.get("sampler") or _default_sampler(pipeline)
     try:
         for count in steps:
-            sampler_named(options.get("sampler") or _default_sampler(pipeline), Grid(count), decoding, **own)
+            check_sampler(options, count)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
@@ -222,16 +209,16 @@ def measure(
     steps: int = STEPS,
     sampler: str | None = None,
     temperature: float = 1.0,
+    seed: int = 0,
     **options: Any,
 ) -> TextScore:
     """Draw ``num`` samples from nothing and judge them."""
-    benchmark, seed = Samples(judge, num), options.pop("seed", 0)
-    sampler = sampler or _default_sampler(pipeline)
-    asked: dict[str, Any] = {"sampler": sampler, "steps": steps, "temperature": temperature}
-    entrant = benchmark.entrant(name, pipeline.task, pipeline.model)
-    point = measured(benchmark, entrant, {**asked, **options}, seed)
-    costs: dict[str, Any] = {"evaluations": point.evaluations, "seconds": point.seconds}
-    return TextScore(name, num=num, **asked, **costs, length_w1=point.measured, **point.figures)
+    benchmark = Samples(judge, num)
+    options |= {"sampler": sampler or _default_sampler(pipeline), "steps": steps, "temperature": temperature}
+    point = measured(benchmark, benchmark.entrant(name, pipeline.task, pipeline.model), options, seed)
+    figures: dict[str, Any] = {**point.figures, "length_w1": point.measured}
+    figures |= {"evaluations": point.evaluations, "seconds": point.seconds}
+    return TextScore(name, options["sampler"], steps, temperature, num, **figures)
 
 
 def held_out_bits(name: str, pipeline: TextPipeline, num: int, num_times: int = 64, seed: int = 0) -> LikelihoodScore:
