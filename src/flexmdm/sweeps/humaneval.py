@@ -105,9 +105,7 @@ def score_with_bar(
 def _keep(results: Path, samples: Sequence[Sample]) -> None:
     """Remove the verdicts on other samples from a file, and a line that was cut off."""
     wanted = {(sample.task_id, sample.completion) for sample in samples}
-    kept = []
-    for line in results.read_text(encoding="utf-8").splitlines(keepends=True):
-        verdict = json.loads(line) if line.endswith("}\n") else {}
-        if (verdict.get("task_id"), verdict.get("completion")) in wanted:
-            kept.append(line)
+    whole = [line for line in results.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("}\n")]
+    verdicts = map(json.loads, whole)
+    kept = [line for line, one in zip(whole, verdicts, strict=True) if (one["task_id"], one["completion"]) in wanted]
     results.write_text("".join(kept), encoding="utf-8")

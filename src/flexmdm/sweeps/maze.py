@@ -13,7 +13,6 @@ import numpy as np
 
 from flexmdm.evaluation.intervals import rate
 from flexmdm.generation.defaults import DEFAULTS
-from flexmdm.generation.generate import Progress
 from flexmdm.sweeps.journal import Journal
 from flexmdm.sweeps.sweep import Benchmark, Refused, Scored, Writer, measured
 from flexmdm.tasks.maze.checker import check
@@ -133,7 +132,7 @@ def plan(
     subgoals: int,
     num: int = 500,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     **options: Any,
 ) -> Plans:
     """Solve ``num`` held-out problems with ``subgoals`` subgoals each and check the answers.
@@ -142,14 +141,10 @@ def plan(
     the options are those of `generate`, by default `settings_of`.
     """
     benchmark, settings = Problems(task, subgoals, num, seed), settings_of(task, **options)
-    journal = Journal(None, {})
-
-    def show(done: int, step: Progress) -> None:
-        if progress is not None:
-            progress(done + step.finished, num)
-
-    entrant = benchmark.entrant(task.model, task, model)
-    point = measured(benchmark, entrant, settings, seed, journal=journal, batch_size=BATCH, progress=show)
+    journal, entrant = Journal(None, {}), benchmark.entrant(task.model, task, model)
+    point = measured(
+        benchmark, entrant, settings, seed, num, journal, BATCH, lambda done, step: progress(done + step.finished, num)
+    )
     score = MazeScore(
         model=task.model,
         size=task.size,

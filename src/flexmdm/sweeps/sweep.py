@@ -428,11 +428,7 @@ def title_of(benchmark: str, split: str, num: int, official: Mapping[str, int], 
 def split_of(data: Path, given: str | None, default: str, files: Mapping[str, str]) -> str:
     """Return the split that the items of a folder or a file are: of a file what its name says, else this name.
 
-    Args:
-        data: the folder or file.
-        given: the split that was asked for, if any; a file must be this one.
-        default: of a folder.
-        files: what the file of each split is called, without its ending.
+    A file must be the split that was ``given``, if any; ``files`` says what the file of each is called without ending.
 
     >>> [split_of(Path(name), None, "test", {"train": "train"}) for name in ("train.jsonl.gz", "sums.jsonl")]
     ['train', 'sums.jsonl']
@@ -448,43 +444,38 @@ def split_of(data: Path, given: str | None, default: str, files: Mapping[str, st
 
 def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
     """Return a table with one row per point."""
-    refused = any(point.refused for point in points)
-    counted = [*(["refused"] if refused else []), *(["no answer"] if "unanswered" in points[0].figures else [])]
-    title = escape(f"{benchmark.title}: {points[0].num:,} items")
-    table = Table(title=title, title_justify="left", title_style="bold")
+    notes = [f"{benchmark.measure} with its 95% interval; evaluations of the network and seconds per item"]
+    counted: dict[str, list[int]] = {}
+    if points[0].groups is not None:
+        num = len(set(points[0].groups))
+        notes.append(f"the items are of {num:,} functions, and those of one count as less than as many of others")
+    if any(point.refused for point in points):
+        counted["refused"] = [point.refused for point in points]
+        notes.append("refused: the model cannot take these items, and they count as wrong")
+    if "unanswered" in points[0].figures:
+        counted["no answer"] = [point.figures["unanswered"] for point in points]
+        notes.append("no answer: texts without one, which count as wrong")
+    caption = "; ".join(notes)
+    for name, what in (
+        ("shortened", "items of which the model saw only a part, as it was trained on shorter ones (--max-length)"),
+        ("hit_max_length", "texts that wanted to grow beyond the longest"),
+    ):
+        some = [point for point in points if getattr(point, name)]
+        counts = [f"{getattr(p, name):,} of {p.num:,} ({p.run}, {p.steps} steps)" for p in some]
+        caption += escape(f"\n{what}: {', '.join(counts)}") if counts else ""
+    table = Table(title=escape(f"{benchmark.title}: {points[0].num:,} items"), caption=caption)
+    table.title_justify, table.title_style, table.caption_justify = "left", "bold", "left"
     for heading in ("run", "model", "sampler", benchmark.measure, *counted, "evals", "s"):
         table.add_column(heading, justify="left" if heading in ("run", "model", "sampler") else "right")
-    for point in points:
-        sampler, temperature = f"{point.options['sampler']} {point.steps}", point.options["temperature"]
+    for row, point in enumerate(points):
+        temperature = point.options["temperature"]
         table.add_row(
             point.run,
             point.model,
-            sampler + (f" T={temperature:g}" if temperature else ""),
+            f"{point.options['sampler']} {point.steps}" + (f" T={temperature:g}" if temperature else ""),
             point.measured.percent(),
-            *(str(point.refused if heading == "refused" else point.figures["unanswered"]) for heading in counted),
+            *(str(counts[row]) for counts in counted.values()),
             f"{point.evaluations:.0f}",
             f"{point.seconds:.2f}",
         )
-    table.caption = f"{benchmark.measure} with its 95% interval; evaluations of the network and seconds per item"
-    if points[0].groups is not None:
-        num = len(set(points[0].groups))
-        table.caption += f"; the items are of {num:,} functions, and those of one count as less than as many of others"
-    if refused:
-        table.caption += "; refused: the model cannot take these items, and they count as wrong"
-    if "no answer" in counted:
-        table.caption += "; no answer: texts without one, which count as wrong"
-    shortened = "items of which the model saw only a part, as it was trained on shorter ones (--max-length)"
-    table.caption += _counted(shortened, "shortened", points)
-    table.caption += _counted("texts that wanted to grow beyond the longest", "hit_max_length", points)
-    table.caption_justify = "left"
     return table
-
-
-def _counted(what: str, name: str, points: Sequence[Point]) -> str:
-    """Return a line with how many there are of each point; nothing if there are none."""
-    counts = [
-        f"{getattr(point, name):,} of {point.num:,} ({point.run}, {point.steps} steps)"
-        for point in points
-        if getattr(point, name)
-    ]
-    return escape(f"\n{what}: {', '.join(counts)}") if counts else ""
