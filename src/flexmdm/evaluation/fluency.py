@@ -84,8 +84,7 @@ class ReferenceLM:
 
         Args:
             token_lists: what `encode` makes of the texts; some may be empty.
-            batch_tokens: tokens, padding included, that go through the model at a time. Each has logits as wide as the
-                vocabulary: 200 MB for 1024 of SmolLM2's.
+            batch_tokens: tokens, padding included, at a time. With SmolLM2 the logits of 1024 take 200 MB.
             progress: called with (texts done, texts in all).
         """
         prefix = [] if self.start is None else [self.start]

@@ -82,8 +82,12 @@ class HumanEvalInfill(Benchmark):
         """Run the tests; verdicts go to a file beside that of the lines, ``NAME.results.jsonl``."""
         results = None if file is None else file.with_suffix(".results.jsonl")
         samples = [Sample(line["task_id"], line["completion"]) for line in lines]
-        if results is not None and results.exists():
-            _keep(results, samples)
+        if results is not None and results.exists():  # it may have verdicts on other samples, and a line cut off
+            wanted = {(sample.task_id, sample.completion) for sample in samples}
+            stored = results.read_text(encoding="utf-8").splitlines(keepends=True)
+            verdicts = [(line, json.loads(line)) for line in stored if line.endswith("}\n")]
+            kept = [line for line, one in verdicts if (one["task_id"], one["completion"]) in wanted]
+            results.write_text("".join(kept), encoding="utf-8")
         with Sandbox() as sandbox:
             guards = str(sandbox.guards)
         scored = score_with_bar(self.problems, samples, results, self.workers)
@@ -100,12 +104,3 @@ def score_with_bar(
     """Return the `score` of samples, with a progress bar on standard error."""
     with ProgressBar("running tests", len(samples), counts=True) as bar:
         return score(problems, samples, results=results, workers=workers, progress=bar.update)
-
-
-def _keep(results: Path, samples: Sequence[Sample]) -> None:
-    """Remove the verdicts on other samples from a file, and a line that was cut off."""
-    wanted = {(sample.task_id, sample.completion) for sample in samples}
-    whole = [line for line in results.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("}\n")]
-    verdicts = map(json.loads, whole)
-    kept = [line for line, one in zip(whole, verdicts, strict=True) if (one["task_id"], one["completion"]) in wanted]
-    results.write_text("".join(kept), encoding="utf-8")

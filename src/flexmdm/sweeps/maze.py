@@ -35,8 +35,7 @@ class MazeScore:
         valid: share of paths whose every step goes to an adjacent open cell.
         in_order: share of paths that start, pass and end as they should.
         excess: how much longer successful paths are than the shortest through their subgoals, in cells, on average.
-        evaluations: of the network, per path.
-        seconds: per path, in batches.
+        evaluations, seconds: of the network per path; seconds in batches.
     """
 
     model: str

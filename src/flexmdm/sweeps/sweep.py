@@ -25,7 +25,7 @@ from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.evaluation.intervals import Interval, paired
 from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.defaults import Defaults
-from flexmdm.generation.generate import SAMPLERS, Progress, sampler_named
+from flexmdm.generation.generate import SAMPLERS, sampler_named
 from flexmdm.generation.samplers import Grid
 from flexmdm.sweeps.journal import Journal
 from flexmdm.tasks.pipeline import BATCH, Answer, Callback, Pipeline, progress_bar
@@ -85,8 +85,7 @@ class Benchmark(ABC):
     """Items, who can be asked them, and what the answers are worth.
 
     Attributes:
-        name: of the benchmark.
-        measure: name of the main figure.
+        name, measure: of the benchmark, and of its main figure.
         defaults: samplers of a model that inserts and of one that does not.
         pipelines: those of the runs that can be asked.
         asks: what is asked, for a run that cannot be.
@@ -306,14 +305,12 @@ def asked(
         return
     what = f"{entrant.name}, {options['sampler']} {options['steps']}"
     with nullcontext(progress) if progress else progress_bar(len(items) - first, what) as show:
-
-        def report(number: int, step: Progress) -> None:
-            show(number - first, step)
-
         for start in [first, *range((first // batch_size + 1) * batch_size, len(items), batch_size)]:
             part = items[start : (start // batch_size + 1) * batch_size]
             began = time.perf_counter()
-            answers = written(entrant.write, part, start, report, batch_size=batch_size, **options)
+            answers = written(
+                entrant.write, part, start, lambda n, step: show(n - first, step), batch_size=batch_size, **options
+            )
             yield answers, (time.perf_counter() - began) / len(part)
 
 
@@ -326,12 +323,10 @@ def written(
     numbers belong to an item by its number, so the others come out the same. Every other error is nobody's answer.
     ``callback`` is called with (the number of the next item to complete, `flexmdm.generation.Progress`).
     """
-
-    def numbered(done: int, step: Progress) -> None:
-        callback(first + done, step)
-
     try:
-        return list(write(items, first_sequence=first, callback=numbered, **options))
+        return list(
+            write(items, first_sequence=first, callback=lambda done, step: callback(first + done, step), **options)
+        )
     except Unanswerable as error:
         if len(items) == 1:
             return [Refused(str(error))]
