@@ -16,7 +16,6 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
@@ -63,9 +62,9 @@ class Plan:
     checks: list[Trial]
     sweep: list[Trial]
 
-    @cached_property
+    @property
     def noise(self) -> Quality:
-        return self.subject.truth.noise(self.subject.samples)
+        return self.subject.noise
 
     @property
     def trials(self) -> list[Trial]:

@@ -10,7 +10,6 @@ from flexmdm.evaluation.distances import (
     kolmogorov_smirnov,
     length_law,
     nats_per_token,
-    off_support_share,
     total_variation,
     total_variation_floor,
     wasserstein,
@@ -99,9 +98,8 @@ def test_the_standard_error_of_nats_per_token_is_the_spread_of_repetitions():
     assert sum(e.value for e in estimates) / 300 == pytest.approx(1.3, abs=4 * spread / math.sqrt(300))
 
 
-def test_off_support_samples_are_counted_and_left_out():
+def test_off_support_samples_are_left_out():
     log_prob, lengths = torch.tensor([-2.0, -math.inf, -4.0]), torch.tensor([1, 50, 2])
     assert nats_per_token(log_prob, lengths).value == 2.0
-    assert off_support_share(log_prob) == pytest.approx(1 / 3)
     nothing = nats_per_token(torch.full((3,), -math.inf), lengths)
     assert math.isnan(nothing.value) and math.isnan(nothing.standard_error)

@@ -55,23 +55,16 @@ def plain_nats(model, tokens):
 @pytest.mark.parametrize("batch_tokens", [1, 20, 4096])
 def test_nats_are_those_of_each_text_alone_in_any_batch(model, tokenizer, batch_tokens):
     lm = ReferenceLM(model, tokenizer, start=0)
-    nats, tokens = lm.nats(TEXTS, batch_tokens)
+    nats, tokens = lm.nats(lm.encode(TEXTS), batch_tokens)
     assert tokens.tolist() == [len(text.split()) for text in TEXTS]
     assert nats.tolist() == pytest.approx([plain_nats(model, [0, *ids]) for ids in lm.encode(TEXTS)], rel=1e-5)
 
 
 def test_without_a_start_the_first_token_is_not_scored(model, tokenizer):
     lm = ReferenceLM(model, tokenizer)
-    nats, tokens = lm.nats(TEXTS)
+    nats, tokens = lm.nats(lm.encode(TEXTS))
     assert tokens.tolist() == [max(len(text.split()) - 1, 0) for text in TEXTS]
     assert nats.tolist() == pytest.approx([plain_nats(model, ids) for ids in lm.encode(TEXTS)], rel=1e-5)
-
-
-def test_logits_in_parts_give_the_same_nats(model, tokenizer, monkeypatch):
-    lm = ReferenceLM(model, tokenizer, start=0)
-    whole = lm.nats(TEXTS)[0]
-    monkeypatch.setattr(fluency, "_LOGITS_AT_A_TIME", 3)
-    assert lm.nats(TEXTS)[0].tolist() == pytest.approx(whole.tolist())
 
 
 def test_a_model_that_scales_its_logits_is_taken_at_its_word(model, tokenizer):
@@ -84,7 +77,7 @@ def test_a_model_that_scales_its_logits_is_taken_at_its_word(model, tokenizer):
     scaled = Scaled(model.config).eval()
     scaled.load_state_dict(model.state_dict())
     lm = ReferenceLM(scaled, tokenizer, start=0)
-    assert lm.nats(TEXTS)[0].tolist() == pytest.approx(
+    assert lm.nats(lm.encode(TEXTS))[0].tolist() == pytest.approx(
         [plain_nats(scaled, [0, *i]) for i in lm.encode(TEXTS)], rel=1e-5
     )
 
@@ -92,7 +85,7 @@ def test_a_model_that_scales_its_logits_is_taken_at_its_word(model, tokenizer):
 def test_texts_are_cut_off_at_the_context_and_counted(model, tokenizer):
     lm = ReferenceLM(model, tokenizer, start=0)
     long = " ".join(WORDS * 5)
-    nats, tokens = lm.nats([long])
+    nats, tokens = lm.nats(lm.encode([long]))
     assert lm.longest == CONTEXT - 1 and tokens.tolist() == [CONTEXT - 1]
     assert float(nats) == pytest.approx(plain_nats(model, [0, *lm.encode([long])[0][: CONTEXT - 1]]), rel=1e-5)
     assert generative_perplexity(lm, [long, TEXTS[3]]).truncated == 1
@@ -106,7 +99,8 @@ def test_a_special_token_in_a_text_is_text(model, tokenizer):
 
 def test_progress_reaches_all_texts(model, tokenizer):
     seen = []
-    ReferenceLM(model, tokenizer, start=0).nats(TEXTS, 8, progress=lambda done, total: seen.append((done, total)))
+    lm = ReferenceLM(model, tokenizer, start=0)
+    lm.nats(lm.encode(TEXTS), 8, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (len(TEXTS), len(TEXTS)) and seen == sorted(seen)
 
 
@@ -115,8 +109,8 @@ def test_a_model_in_a_folder_is_loaded_with_its_start(model, tokenizer, tmp_path
     tokenizer.save_pretrained(tmp_path)
     lm = ReferenceLM.load(str(tmp_path))
     assert lm.start == 0
-    assert lm.nats(TEXTS)[0].tolist() == pytest.approx(
-        ReferenceLM(model, tokenizer, 0).nats(TEXTS)[0].tolist(), rel=1e-5
+    assert lm.nats(lm.encode(TEXTS))[0].tolist() == pytest.approx(
+        ReferenceLM(model, tokenizer, 0).nats(lm.encode(TEXTS))[0].tolist(), rel=1e-5
     )
 
 
@@ -146,7 +140,7 @@ def test_perplexity_leaves_out_short_texts_and_counts_them(model, tokenizer):
         "the cat sat on the mat in a tree a",
     ]
     found = generative_perplexity(lm, texts)  # 11, 12, 2, 0 and 10 tokens
-    nats, tokens = lm.nats(texts[:2])
+    nats, tokens = lm.nats(lm.encode(texts[:2]))
     assert (found.kept, found.dropped, found.kept_share) == (2, 3, 0.4)
     assert found.corpus.value == pytest.approx(float((nats.sum() / tokens.sum()).exp()))
     assert found.corpus.low <= found.corpus.value <= found.corpus.high

@@ -6,9 +6,10 @@ import torch
 from rich.console import Console
 
 from flexmdm import Ragged
-from flexmdm.evaluation import Estimate, Quality
+from flexmdm.evaluation.distances import Estimate
 from flexmdm.evaluation.trials import (
     Outcome,
+    Quality,
     Trial,
     chain_subject,
     run_trial,
@@ -20,8 +21,8 @@ from flexmdm.evaluation.trials import (
 
 def test_exact_words_are_judged_at_the_noise():
     """4,000 exact samples: no more than twice the expected distances."""
-    truth = words_subject(4000).truth
-    quality, noise = truth.judge(truth.source.sample(4000, seed=3)), truth.noise(4000)
+    subject = words_subject(4000)
+    quality, noise = subject.judge(subject.source.sample(4000, seed=3)), subject.noise
     assert quality.error < 2 * noise.error
     assert quality.length_error < 2 * noise.length_error
     assert quality.off_support == 0.0
@@ -29,8 +30,8 @@ def test_exact_words_are_judged_at_the_noise():
 
 def test_exact_sequences_of_a_chain_have_no_excess():
     """1,000 exact samples: within 4 standard errors, which are those that the noise announces."""
-    truth = chain_subject(1000).truth
-    quality, noise = truth.judge(truth.source.sample(1000, seed=3)), truth.noise(1000)
+    subject = chain_subject(1000)
+    quality, noise = subject.judge(subject.source.sample(1000, seed=3)), subject.noise
     assert quality.excess is not None and noise.excess is not None
     assert abs(quality.excess.value) < 4 * quality.excess.standard_error
     assert quality.excess.standard_error == pytest.approx(noise.excess.standard_error, rel=0.2)
@@ -38,19 +39,19 @@ def test_exact_sequences_of_a_chain_have_no_excess():
 
 
 def test_shuffled_sequences_of_a_chain_have_excess():
-    truth = chain_subject(200).truth
-    samples = truth.source.sample(200, seed=3)
+    subject = chain_subject(200)
+    samples = subject.source.sample(200, seed=3)
     order = torch.argsort(samples.rows + torch.rand(len(samples.values), generator=torch.Generator().manual_seed(0)))
-    quality = truth.judge(samples.with_values(samples.values[order]))
+    quality = subject.judge(samples.with_values(samples.values[order]))
     assert quality.excess is not None and quality.excess.value > 0.5
-    assert quality.length_error == truth.judge(samples).length_error
+    assert quality.length_error == subject.judge(samples).length_error
 
 
 def test_stuck_sequences_are_off_support():
-    truth = chain_subject(2).truth
-    samples = truth.source.sample(4, seed=3)
-    assert truth.judge(samples, torch.tensor([True, True, True, False])).off_support == 0.25
-    words = words_subject(2).truth
+    subject = chain_subject(2)
+    samples = subject.source.sample(4, seed=3)
+    assert subject.judge(samples, torch.tensor([True, True, True, False])).off_support == 0.25
+    words = words_subject(2)
     assert words.judge(Ragged.from_lists([[2], [2]]), torch.tensor([True, False])).off_support == 0.5
 
 

@@ -3,7 +3,8 @@ import re
 
 import pytest
 
-from flexmdm.evaluation import Estimate, Outcome, Quality, Trial
+from flexmdm.evaluation.distances import Estimate
+from flexmdm.evaluation.trials import Outcome, Quality, Trial
 from flexmdm.reports.charts import (
     THEME,
     Curve,

@@ -9,7 +9,7 @@ from rich.console import Console
 from flexmdm.evaluation.distances import Estimate
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.reports.text import SHOWN, table_of, write_page
-from flexmdm.sweeps.scores import LikelihoodScore, TextScore
+from flexmdm.sweeps.text import LikelihoodScore, TextScore
 
 HOSTILE = "</li></ol><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)> & \ud800 [bold]"
 NOTHING = Interval(math.nan, math.nan, math.nan)

@@ -38,7 +38,7 @@ def test_every_task_has_its_benchmark():
     assert {registry.benchmark_for(task) for task in task_names()} == set(registry.benchmark_names())
     for name in registry.benchmark_names():
         kind = registry.benchmark_class(name)
-        assert kind.__dataclass_fields__["name"].default == name
+        assert kind.name == name
         assert hasattr(kind, "read") == (name in registry.benchmark_names(reads_files=True))
 
 

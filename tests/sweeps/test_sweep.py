@@ -177,7 +177,7 @@ def test_the_progress_of_halves_adds_up():
 
     found = written(write, ["a", "b", "x", "c", "d"], 10, lambda done, _: seen.append(done))
     assert [one.text for one in found] == ["10", "11", "", "13", "14"] and isinstance(found[2], Refused)
-    assert seen == [2, 5]
+    assert seen == [12, 15]
 
 
 @pytest.mark.parametrize("error", [ValueError("operands could not be broadcast"), IndexError("out of range")])

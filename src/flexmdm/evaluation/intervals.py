@@ -46,21 +46,16 @@ def by_name(figures: Mapping[str, Any]) -> dict[str, Any]:
     """
     row: dict[str, Any] = {}
     for name, value in figures.items():
-        if isinstance(value, dict) and "value" in value:
-            row[name] = value["value"]
-            row |= {f"{name}_{end}": value[end] for end in value if end != "value"}
-        else:
-            row[name] = value
+        parts = value if isinstance(value, dict) and "value" in value else {"value": value}
+        row |= {name if part == "value" else f"{name}_{part}": number for part, number in parts.items()}
     return row
 
 
 def bootstrap(columns: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], seed: int = 0) -> Interval:
     """Return a statistic of the sums over texts, with its percentiles when the texts are resampled.
 
-    Args:
-        columns: ``[B, C]``, one row per text.
-        statistic: of sums ``[R, C]``, gives ``[R]``; smooth, as a ratio of sums is: a distance is not.
-        seed: of the resampling.
+    The columns are ``[B, C]``, one row per text. The statistic of sums ``[R, C]`` gives ``[R]`` and is smooth, as a
+    ratio of sums is: a distance is not.
 
     >>> nats_and_tokens = np.array([[30.0, 10], [20, 10], [25, 10], [35, 10]])
     >>> print(bootstrap(nats_and_tokens, lambda sums: np.exp(sums[:, 0] / sums[:, 1])))
@@ -84,8 +79,8 @@ def mean(values: np.ndarray, seed: int = 0) -> Interval:
     return bootstrap(columns, lambda sums: sums[:, 0] / sums[:, 1], seed)
 
 
-def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Return the Wilson score interval of a success rate; z = 1.96 gives 95%.
+def wilson(successes: int, n: int) -> tuple[float, float]:
+    """Return the Wilson score interval of a success rate, with z = 1.96 for 95%.
 
     (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n) with p = successes / n.
 
@@ -96,7 +91,7 @@ def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
     """
     if not 0 <= successes <= n or n < 1:
         raise ValueError(f"a rate needs 0 <= successes <= n and n >= 1, got {successes} of {n}")
-    return _wilson(successes / n, n, z)
+    return _wilson(successes / n, n)
 
 
 def rate(successes: int, n: int) -> Interval:
@@ -115,10 +110,7 @@ def share(values: np.ndarray, groups: Sequence[Hashable] | None = None) -> Inter
     together and count less than others, see `design_effect`. Values between 0 and 1 vary less than right and wrong do,
     and count more. For values that are 0 or 1, in groups of one, this is `rate`: of 0 everywhere the interval is no
     point.
-
-    Args:
-        values: one per item.
-        groups: the group of each item; by default every item is its own.
+    Without ``groups`` every item is its own.
 
     >>> values = np.array([1.0, 1, 1, 0, 0, 0])
     >>> print(share(values), "|", share(values, ["f", "f", "f", "g", "g", "g"]))
@@ -138,11 +130,7 @@ def design_effect(residuals: np.ndarray, groups: Sequence[Hashable] | None = Non
     That is the variance of the mean by the jackknife, which leaves out one group at a time, over that which leaves out
     one item at a time. Few residuals other than 0 say little of how alike the items of a group are, so both get one
     success more, as if all items of a group were the same. It is at least 1, exactly 1 for groups of one, and the
-    number of items if there is one group.
-
-    Args:
-        residuals: what is left of each item without the mean ``[B]``.
-        groups: the group of each item; by default every item is its own.
+    number of items if there is one group. The residuals ``[B]`` are what is left of each item without the mean.
 
     >>> together, against = np.array([0.5, 0.5, -0.5, -0.5]), np.array([0.5, -0.5, 0.5, -0.5])
     >>> round(design_effect(together, "ffgg"), 2), design_effect(against, "ffgg"), design_effect(together, "fghi")
@@ -161,9 +149,7 @@ def design_effect(residuals: np.ndarray, groups: Sequence[Hashable] | None = Non
     return max(float((grouped + (sizes**2).sum() / n) / (alone + 1)), 1.0)
 
 
-def paired(
-    first: np.ndarray, second: np.ndarray, z: float = 1.96, groups: Sequence[Hashable] | None = None
-) -> Interval:
+def paired(first: np.ndarray, second: np.ndarray, groups: Sequence[Hashable] | None = None) -> Interval:
     """Return the success rate of ``first`` minus that of ``second``, both tried on the same items ``[B]``.
 
     The score interval of Newcombe (1998, method 10) for a difference of paired rates. Unlike that of a resampled mean,
@@ -182,7 +168,7 @@ def paired(
     items, n = len(first), len(first) / design_effect(apart - apart.mean(), groups)
     both, neither = int((one & other).sum()), int((~one & ~other).sum())
     p, q = float(one.mean()), float(other.mean())
-    (p_low, p_high), (q_low, q_high) = _wilson(p, n, z), _wilson(q, n, z)
+    (p_low, p_high), (q_low, q_high) = _wilson(p, n), _wilson(q, n)
     product = (both * neither - int((one & ~other).sum()) * int((~one & other).sum())) * (n / items) ** 2
     spread = n**2 * math.sqrt(p * (1 - p) * q * (1 - q))
     together = (max(product - n / 2, 0.0) if product > 0 else product) / spread if spread else 0.0
@@ -193,8 +179,9 @@ def paired(
     return Interval(p - q, p - q - low, p - q + high)
 
 
-def _wilson(rate: float, n: float, z: float = 1.96) -> tuple[float, float]:
+def _wilson(rate: float, n: float) -> tuple[float, float]:
     """Return the Wilson interval for an effective number of items, which need not be whole."""
+    z = 1.96
     centre = rate + z**2 / (2 * n)
     half = z * math.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
     scale = 1 + z**2 / n

@@ -52,19 +52,12 @@ def length_fidelity(generated: Lengths, held_out: Lengths, seed: int = 0, resamp
     With fewer it is too narrow: in simulations it covers a truth of 0 in 89% of cases for 20 lengths, 85% for 10 and
     35% for 2. Of one length alone nobody knows how lengths vary: then its ends are NaN.
 
-    Args:
-        generated, held_out: the lengths.
-        seed: of the resampling.
-        resamples: how many.
-
     >>> fidelity = length_fidelity([3, 4, 4, 5], [5, 6, 6, 7])
     >>> fidelity.w1, fidelity.ks, fidelity.mean, fidelity.held_out_mean
     (2.0, 0.75, 4.0, 6.0)
     >>> bool(0 < fidelity.w1_low < 2.0 < fidelity.w1_high)
     True
     """
-    if resamples < 1:
-        raise ValueError(f"resamples must be at least 1, got {resamples}")
     ours, theirs = _checked(generated, "generated"), _checked(held_out, "held-out")
     size = 1 + int(max(ours.max(), theirs.max()))
     p, q = np.bincount(ours, minlength=size) / len(ours), np.bincount(theirs, minlength=size) / len(theirs)
@@ -95,8 +88,6 @@ def length_floor(held_out: Lengths, num: int, seed: int = 0, resamples: int = 10
     >>> round(length_floor([1, 2] * 50, num=100), 2)  # E|difference of two binomials with n = 100, p = 1/2| / 100
     0.06
     """
-    if num < 1:
-        raise ValueError(f"num must be at least 1, got {num}")
     lengths = _checked(held_out, "held-out")
     law, rng = np.bincount(lengths) / len(lengths), np.random.default_rng(seed)
     difference = _resampled(law, num, resamples, rng) - _resampled(law, len(lengths), resamples, rng)
@@ -117,10 +108,8 @@ def length_histogram(samples: Mapping[str, Lengths]) -> tuple[np.ndarray, dict[s
     high = max(int(np.quantile(lengths, 1 - _BEYOND, method="higher")) for lengths in checked.values())
     width = 1 + (high - low) // _BINS
     edges = np.arange(low, high + width + 1, width)
-    counts = {
-        name: np.histogram(lengths, np.append(edges[:-1], edges[-1] - 0.5))[0] for name, lengths in checked.items()
-    }
-    return edges, {name: count / (len(checked[name]) * width) for name, count in counts.items()}
+    bins = np.append(edges[:-1], edges[-1] - 0.5)
+    return edges, {name: np.histogram(one, bins)[0] / (len(one) * width) for name, one in checked.items()}
 
 
 def _checked(lengths: Lengths, name: str) -> np.ndarray:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,12 +39,7 @@ class MoleculeScore:
 
 
 def judge(smiles: Sequence[str], training: AbstractSet[str]) -> MoleculeScore:
-    """Score the validity, uniqueness and novelty of generated strings.
-
-    Args:
-        smiles: what was generated. An empty string is no molecule, and neither is one with a blank.
-        training: what the model learned from, in canonical form: see `canonical_set`.
-    """
+    """Score generated strings, given the `canonical_set` of those that the model learned from."""
     found = [form for form in map(canonical, smiles) if form is not None]
     different = set(found)
     return MoleculeScore(
@@ -57,7 +52,11 @@ def judge(smiles: Sequence[str], training: AbstractSet[str]) -> MoleculeScore:
 
 def canonical(smiles: str) -> str | None:
     """Return the canonical form of a molecule; ``None`` if the string is not a molecule."""
-    rdkit = _rdkit()
+    try:
+        import rdkit.Chem
+        import rdkit.rdBase
+    except ModuleNotFoundError as error:
+        raise ValueError("molecules need RDKit, which is not installed: pip install 'flexmdm[eval]'") from error
     if not smiles or any(character.isspace() for character in smiles):  # RDKit takes what follows a blank for a name
         return None
     with rdkit.rdBase.BlockLogs():
@@ -70,8 +69,7 @@ def canonical_set(smiles: Iterable[str]) -> frozenset[str]:
     return frozenset(form for form in map(canonical, smiles) if form is not None)
 
 
-@dataclass(frozen=True)
-class Scaffold:
+class Scaffold(NamedTuple):
     """A SMILES with a gap: ``before + removed + after`` is the molecule, ``before + after`` one without the branch."""
 
     before: str
@@ -92,27 +90,12 @@ def scaffold_gaps(smiles: str, seed: int = 0) -> Scaffold | None:
     """
     if canonical(smiles) is None:
         raise ValueError(f"{smiles!r} is not a molecule: only a valid SMILES can be cut")
-    cuts = [Scaffold(smiles[:start], smiles[start:end], smiles[end:]) for start, end in _branches(smiles)]
-    cuts = [cut for cut in cuts if canonical(cut.before + cut.after) is not None]
-    return cuts[np.random.default_rng(seed).integers(len(cuts))] if cuts else None
-
-
-def _branches(smiles: str) -> list[tuple[int, int]]:
-    """Return where branches start and end, parentheses included; branches of branches as well."""
-    opened, found = [], []
+    opened, cuts = [], []  # branches of branches as well
     for index, character in enumerate(smiles):
         if character == "(":
             opened.append(index)
         elif character == ")":
-            found.append((opened.pop(), index + 1))
-    return found
-
-
-def _rdkit() -> ModuleType:
-    try:
-        import rdkit
-        import rdkit.Chem
-        import rdkit.rdBase
-    except ModuleNotFoundError as error:
-        raise ValueError("molecules need RDKit, which is not installed: pip install 'flexmdm[eval]'") from error
-    return rdkit
+            start, end = opened.pop(), index + 1
+            cuts.append(Scaffold(smiles[:start], smiles[start:end], smiles[end:]))
+    cuts = [cut for cut in cuts if canonical(cut.before + cut.after) is not None]
+    return cuts[np.random.default_rng(seed).integers(len(cuts))] if cuts else None

@@ -36,21 +36,14 @@ class NgramFiller:
 
     @classmethod
     def fit(cls, sequences: Ragged, vocab_size: int, order: int = 4) -> NgramFiller:
-        """Count the n-grams of sequences.
-
-        Args:
-            sequences: to learn from.
-            vocab_size: their tokens are below it.
-            order: n, at least 1.
-        """
+        """Count the n-grams of sequences whose tokens are below ``vocab_size``, up to n = ``order``."""
         base = vocab_size + 1
         if order < 1 or base**order >= 2**63:
             raise ValueError(
                 f"n-grams of {order} tokens of {vocab_size:,} have no number below 2^63: take shorter ones"
             )
         values, rows = sequences.values.numpy(), sequences.rows.numpy()
-        outside = order - 1  # tokens on either side; n-grams of two sequences have at least that many between them
-        gap = max(outside, 1)
+        gap = max(order - 1, 1)  # tokens outside between two sequences, so that no n-gram has tokens of both
         flat = np.full(len(values) + (len(sequences) + 1) * gap, vocab_size, dtype=np.int64)
         flat[np.arange(len(values)) + (rows + 1) * gap] = values
         keys, counts = [], []
@@ -58,9 +51,9 @@ class NgramFiller:
             number = np.zeros(max(len(flat) - n + 1, 0), dtype=np.int64)
             for start in range(n):
                 number = number * base + flat[start : start + len(number)]
-            seen = np.unique(number, return_counts=True)
-            keys.append(seen[0])
-            counts.append(seen[1].astype(np.float64))
+            seen, count = np.unique(number, return_counts=True)
+            keys.append(seen)
+            counts.append(count.astype(np.float64))
         return cls(order, base, tuple(keys), tuple(counts))
 
     def probabilities(self, context: Sequence[int]) -> np.ndarray:
@@ -79,14 +72,6 @@ class NgramFiller:
             found[keys[low:high] - number * self.base] += seen / (seen.sum() + different)
         return found
 
-    def log_probability(self, context: Sequence[int], tokens: Sequence[int]) -> float:
-        """Return the log-probability of ``tokens`` behind ``context``."""
-        written, total = list(context), 0.0
-        for token in tokens:
-            total += float(np.log(self.probabilities(written)[token]))
-            written.append(token)
-        return total
-
     def fill(
         self, prefix: Sequence[int], suffix: Sequence[int], minimum: int = 1, maximum: int = 16, beam: int = 1
     ) -> list[int]:
@@ -103,8 +88,11 @@ class NgramFiller:
         best: tuple[float, list[int]] = (-np.inf, [])
         for length in range(maximum + 1):
             if length >= minimum:
-                complete = [(p + self.log_probability([*beginning, *middle], after), middle) for p, middle in beams]
-                best = max(best, *complete, key=lambda one: one[0])
+                for p, middle in beams:
+                    text = [*beginning, *middle, *after]
+                    ahead = range(len(text) - len(after), len(text))
+                    p += sum(float(np.log(self.probabilities(text[:index])[text[index]])) for index in ahead)
+                    best = max(best, (p, middle), key=lambda one: one[0])
             grown = []
             for p, middle in beams:
                 next_one = np.log(self.probabilities([*beginning, *middle]))

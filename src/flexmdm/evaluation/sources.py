@@ -9,37 +9,18 @@ from flexmdm.oracle import FiniteDistribution, HiddenMarkovSource
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
-_NINE_WORDS = {
-    "abcab": 0.15,
-    "ab": 0.10,
-    "ba": 0.10,
-    "aab": 0.10,
-    "c": 0.15,
-    "abc": 0.10,
-    "bcab": 0.10,
-    "aaab": 0.10,
-    "cab": 0.10,
-}
+_NINE_WORDS = ("abcab", "ab", "ba", "aab", "c", "abc", "bcab", "aaab", "cab")
 _REST = 1e-12  # of the lengths of a chain, what is left out
 
 
 def nine_words() -> FiniteDistribution:
     """Return nine words over a, b, c; letters repeat and words contain each other, so a state has many embeddings.
 
-    >>> source = nine_words()
-    >>> spell(source.words[0]), float(source.probabilities[0])
-    ('abcab', 0.15...)
+    >>> nine_words().words[0]
+    (0, 1, 2, 0, 1)
     """
-    return FiniteDistribution({tuple(map(LETTERS.index, word)): p for word, p in _NINE_WORDS.items()}, vocab_size=3)
-
-
-def spell(tokens: list[int] | tuple[int, ...]) -> str:
-    """Write tokens as letters.
-
-    >>> spell([0, 1, 2])
-    'abc'
-    """
-    return "".join(LETTERS[token] for token in tokens)
+    law = dict.fromkeys(_NINE_WORDS, 0.10) | {"abcab": 0.15, "c": 0.15}
+    return FiniteDistribution({tuple(map(LETTERS.index, word)): p for word, p in law.items()}, vocab_size=3)
 
 
 def phased_chain(
@@ -56,29 +37,24 @@ def phased_chain(
     >>> round(float((lengths * torch.arange(len(lengths))).sum()), 2)
     33.33
     """
-    if not 0 <= stay < 1:
-        raise ValueError(f"stay must lie in [0, 1), got {stay}")
-    if phases < 1 or tokens < 1:
-        raise ValueError(f"a chain needs at least one phase and one token, got {phases} and {tokens}")
-    if not concentration > 0:
-        raise ValueError(f"concentration must be positive, got {concentration}")
+    if not (0 <= stay < 1 and phases >= 1 and tokens >= 1 and concentration > 0):
+        raise ValueError(
+            "a chain needs stay in [0, 1), at least one phase and one token, and a positive concentration; got "
+            f"{stay}, {phases}, {tokens} and {concentration}"
+        )
     generator = torch.Generator().manual_seed(seed)
     alpha = torch.full((phases, tokens, tokens), concentration, dtype=torch.float64)
     rows = torch._standard_gamma(alpha, generator=generator)  # normalised, these are Dirichlet
     rows /= rows.sum(-1, keepdim=True)  # [phase, token, next token]
 
-    transition = rows.new_zeros(phases, tokens, phases, tokens)
-    end = rows.new_zeros(phases, tokens)
-    for phase in range(phases):
-        transition[phase, :, phase] = stay * rows[phase]
-        if phase + 1 < phases:
-            transition[phase, :, phase + 1] = (1 - stay) * rows[phase + 1]
-    end[-1] = 1 - stay
-    initial = rows.new_zeros(phases, tokens)
-    initial[0] = 1 / tokens
+    enters = rows.new_full((phases,), stay).diag() + rows.new_full((phases - 1,), 1 - stay).diag(1)  # [phase, next]
+    transition = enters[:, None, :, None] * rows.transpose(0, 1)  # [phase, token, next phase, next token]
+    initial, end = rows.new_zeros(2, phases, tokens)
+    initial[0], end[-1] = 1 / tokens, 1 - stay
+    states = phases * tokens
     return HiddenMarkovSource(
         initial.flatten(),
-        transition.reshape(phases * tokens, phases * tokens),
+        transition.reshape(states, states),
         end.flatten(),
         torch.arange(tokens).repeat(phases),
         vocab_size=tokens,

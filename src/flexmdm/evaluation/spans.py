@@ -18,11 +18,7 @@ class SpanScores(NamedTuple):
 
 
 def span_scores(truth: Sequence[Any], fillings: Sequence[Any]) -> SpanScores:
-    """Compare fillings with what was cut out.
-
-    Args:
-        truth: for each span what was cut out, as text or as tokens.
-        fillings: for each span what was put there instead.
+    """Compare fillings with what was cut out, ``truth``: for each span a text or tokens.
 
     >>> exact, similarity = span_scores(["x + 1", "return y"], ["x + 1", "return x"])
     >>> exact.value, similarity.value

@@ -8,11 +8,10 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from flexmdm.evaluation.distances import (
@@ -20,7 +19,6 @@ from flexmdm.evaluation.distances import (
     bigram_law,
     length_law,
     nats_per_token,
-    off_support_share,
     total_variation,
     total_variation_floor,
     wasserstein,
@@ -28,13 +26,13 @@ from flexmdm.evaluation.distances import (
     word_law,
 )
 from flexmdm.evaluation.sources import bigram_distribution, length_distribution, nine_words, phased_chain
-from flexmdm.generation import Progress as GenerationProgress
 from flexmdm.generation import generate
 from flexmdm.oracle import FiniteDistribution, HiddenMarkovSource
+from flexmdm.progress import ProgressBar
 from flexmdm.sequences import Ragged
 
 _EXACT_SEED = 1_000_003  # exact samples must not share random numbers with the sampler's
-_EXACT_REPEATS = 8
+_EXACT_SAMPLES, _EXACT_REPEATS = 20_000, 8  # for the entropy rate; for the noise
 _BATCH_TOKENS = 16_000  # of a chain, worked on at a time
 _COST_PER_TOKEN = 0.75  # of a chain, against one of the nine words
 
@@ -66,110 +64,6 @@ class Quality:
         return math.nan if value is None else value
 
 
-class Truth(Protocol):
-    """A source, and how samples of it are judged."""
-
-    @property
-    def source(self) -> FiniteDistribution | HiddenMarkovSource: ...
-
-    def judge(self, samples: Ragged, possible: Tensor | None = None) -> Quality:
-        """Return the quality of samples, where those with ``possible`` ``[B]`` false got stuck before their end."""
-        ...
-
-    def noise(self, num_samples: int) -> Quality:
-        """Return the expected quality of that many exact samples."""
-        ...
-
-
-@dataclass(frozen=True)
-class WordsTruth:
-    """A finite distribution, judged word by word.
-
-    >>> truth = WordsTruth(FiniteDistribution({(0,): 0.5, (0, 1): 0.5}, vocab_size=2))
-    >>> truth.judge(Ragged.from_lists([[0], [0], [0], [0, 1]])).total_variation
-    0.25
-    """
-
-    source: FiniteDistribution
-
-    def judge(self, samples: Ragged, possible: Tensor | None = None) -> Quality:
-        law = word_law(samples, self.source, possible)
-        lengths, true_lengths = length_law(samples), self.source.length_distribution()
-        return Quality(
-            total_variation=total_variation(law, self.source.probabilities),
-            excess=None,
-            bigrams=None,
-            length_error=wasserstein(lengths, true_lengths),
-            length_variation=total_variation(lengths, true_lengths),
-            off_support=float(law[-1]),
-        )
-
-    def noise(self, num_samples: int) -> Quality:
-        lengths = self.source.length_distribution()
-        return Quality(
-            total_variation=total_variation_floor(self.source.probabilities, num_samples),
-            excess=None,
-            bigrams=None,
-            length_error=wasserstein_floor(lengths, num_samples),
-            length_variation=total_variation_floor(lengths, num_samples),
-            off_support=0.0,
-        )
-
-
-@dataclass(frozen=True)
-class ChainTruth:
-    """A hidden-Markov source, judged by probability per token, pairs of neighbours and lengths.
-
-    The entropy rate has no closed form: it is estimated from ``exact_samples`` exact samples, and its standard error is
-    part of that of every excess.
-    """
-
-    source: HiddenMarkovSource
-    exact_samples: int = 20_000
-
-    @cached_property
-    def entropy_rate(self) -> Estimate:
-        samples = self.source.sample(self.exact_samples, seed=_EXACT_SEED)
-        return nats_per_token(self.source.log_prob(samples), samples.lengths)
-
-    @cached_property
-    def lengths(self) -> Tensor:
-        return length_distribution(self.source)
-
-    @cached_property
-    def bigrams(self) -> Tensor:
-        return bigram_distribution(self.source)
-
-    def judge(self, samples: Ragged, possible: Tensor | None = None) -> Quality:
-        log_prob = self.source.log_prob(samples)
-        if possible is not None:
-            log_prob = torch.where(possible, log_prob, -math.inf)
-        return Quality(
-            total_variation=None,
-            excess=nats_per_token(log_prob, samples.lengths) - self.entropy_rate,
-            bigrams=total_variation(bigram_law(samples, self.source.vocab_size), self.bigrams),
-            length_error=wasserstein(length_law(samples), self.lengths),
-            length_variation=total_variation(length_law(samples), self.lengths),
-            off_support=off_support_share(log_prob),
-        )
-
-    def noise(self, num_samples: int) -> Quality:
-        """Return lengths in closed form; bigrams and the error of the excess as the mean over eight exact samples."""
-        exact = [
-            self.judge(self.source.sample(num_samples, seed=_EXACT_SEED + 1 + repeat))
-            for repeat in range(_EXACT_REPEATS)
-        ]
-        error = sum(q.excess.standard_error for q in exact if q.excess is not None) / _EXACT_REPEATS
-        return Quality(
-            total_variation=None,
-            excess=Estimate(0.0, error),
-            bigrams=sum(q.bigrams for q in exact if q.bigrams is not None) / _EXACT_REPEATS,
-            length_error=wasserstein_floor(self.lengths, num_samples),
-            length_variation=total_variation_floor(self.lengths, num_samples),
-            off_support=0.0,
-        )
-
-
 @dataclass(frozen=True)
 class Trial:
     """A sampler and its settings; what is ``None`` keeps the sampler's own default.
@@ -192,14 +86,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial.
-
-    Attributes:
-        trial: the sampler and its settings.
-        quality: of the samples.
-        evaluations: of the denoiser, mean per sequence.
-        seconds: of the whole trial, the exact denoiser included.
-    """
+    """What came of a trial: evaluations per sequence, and seconds of the whole, the exact denoiser included."""
 
     trial: Trial
     quality: Quality
@@ -232,39 +119,79 @@ def without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Subject:
-    """A source to try samplers on.
+    """A source to try samplers on: a finite one is judged word by word, a chain by nats per token and bigrams.
 
     Attributes:
-        name: what it is called in tables.
-        truth: the source, and how samples of it are judged.
+        lengths: the law of its lengths.
         samples: how many sequences a trial draws.
         batch_size: how many of them at a time; ``None`` for all.
         cost: what one evaluation of one sequence takes, relative to other subjects: for the progress bar.
     """
 
     name: str
-    truth: Truth
+    source: FiniteDistribution | HiddenMarkovSource
+    lengths: Tensor
     samples: int
     batch_size: int | None = None
     cost: float = 1.0
 
+    @cached_property
+    def entropy_rate(self) -> Estimate:
+        """Estimate that of a chain: it has no closed form, and its standard error is part of that of every excess."""
+        samples = self.source.sample(_EXACT_SAMPLES, seed=_EXACT_SEED)
+        return nats_per_token(self.source.log_prob(samples), samples.lengths)
+
+    def judge(self, samples: Ragged, possible: Tensor | None = None) -> Quality:
+        """Return the quality of samples, where those with ``possible`` ``[B]`` false got stuck before their end."""
+        law = length_law(samples)
+        lengths = wasserstein(law, self.lengths), total_variation(law, self.lengths)
+        if isinstance(self.source, FiniteDistribution):
+            words = word_law(samples, self.source, possible)
+            return Quality(total_variation(words, self.source.probabilities), None, None, *lengths, float(words[-1]))
+        log_prob = self.source.log_prob(samples)
+        if possible is not None:
+            log_prob = torch.where(possible, log_prob, -math.inf)
+        excess = nats_per_token(log_prob, samples.lengths) - self.entropy_rate
+        bigrams = total_variation(bigram_law(samples, self.source.vocab_size), bigram_distribution(self.source))
+        return Quality(None, excess, bigrams, *lengths, float((log_prob == -math.inf).double().mean()))
+
+    @cached_property
+    def noise(self) -> Quality:
+        """Return the expected quality of as many exact samples; excess and bigrams are means over eight draws."""
+        lengths = wasserstein_floor(self.lengths, self.samples), total_variation_floor(self.lengths, self.samples)
+        if isinstance(self.source, FiniteDistribution):
+            return Quality(total_variation_floor(self.source.probabilities, self.samples), None, None, *lengths, 0.0)
+        seeds = range(_EXACT_SEED + 1, _EXACT_SEED + 1 + _EXACT_REPEATS)
+        exact = [self.judge(self.source.sample(self.samples, seed=seed)) for seed in seeds]
+        error = sum(q.excess.standard_error for q in exact if q.excess is not None) / _EXACT_REPEATS
+        bigrams = sum(q.bigrams for q in exact if q.bigrams is not None) / _EXACT_REPEATS
+        return Quality(None, Estimate(0.0, error), bigrams, *lengths, 0.0)
+
 
 def words_subject(samples: int) -> Subject:
-    """Return the nine words; equal states share their work, so all sequences go in one batch."""
-    return Subject("nine words", WordsTruth(nine_words()), samples)
+    """Return the nine words; equal states share their work, so all sequences go in one batch.
+
+    >>> words_subject(4).judge(Ragged.from_lists([[2], [2], [2], [0, 1]])).total_variation
+    0.75
+    """
+    source = nine_words()
+    return Subject("nine words", source, source.length_distribution(), samples)
 
 
 def chain_subject(samples: int, stay: float = 0.82) -> Subject:
     """Return the phased chain, named after its mean length."""
-    truth = ChainTruth(phased_chain(stay))
-    length = float((truth.lengths * torch.arange(len(truth.lengths))).sum())
-    batch_size = max(50, int(_BATCH_TOKENS / length))
-    return Subject(f"phased chain of {length:.0f} tokens", truth, samples, batch_size, _COST_PER_TOKEN * length)
+    source = phased_chain(stay)
+    law = length_distribution(source)
+    length = float((law * torch.arange(len(law))).sum())
+    name, batch_size = f"phased chain of {length:.0f} tokens", max(50, int(_BATCH_TOKENS / length))
+    return Subject(name, source, law, samples, batch_size, _COST_PER_TOKEN * length)
 
 
-def run_trial(subject: Subject, trial: Trial, seed: int = 0, report: Callable[[float], None] | None = None) -> Outcome:
+def run_trial(
+    subject: Subject, trial: Trial, seed: int = 0, report: Callable[[float], None] = lambda share: None
+) -> Outcome:
     """Draw the subject's number of sequences with its exact denoiser and judge them.
 
     ``report`` is called with the share of the work that is done, from 0 to 1: the mean clock of all sequences.
@@ -272,24 +199,16 @@ def run_trial(subject: Subject, trial: Trial, seed: int = 0, report: Callable[[f
     >>> run_trial(words_subject(1000), Trial("tau", steps=64)).quality.total_variation < 0.2
     True
     """
-
-    def callback(progress: GenerationProgress) -> None:
-        if report is not None:
-            report((progress.finished + float(progress.alpha.sum())) / progress.total)
-
     start = time.perf_counter()
     out = generate(
-        subject.truth.source.denoiser(),
+        subject.source.denoiser(),
         subject.samples,
-        sampler=trial.sampler,
-        steps=trial.steps,
-        confidence=trial.confidence,
-        spacing=trial.spacing,
+        **vars(trial),
         seed=seed,
         batch_size=subject.batch_size,
-        callback=callback,
+        callback=lambda progress: report((progress.finished + float(progress.alpha.sum())) / progress.total),
     )
-    quality = subject.truth.judge(Ragged.from_lists(out.sequences), torch.tensor(out.possible))
+    quality = subject.judge(Ragged.from_lists(out.sequences), torch.tensor(out.possible))
     return Outcome(trial, quality, sum(out.evaluations) / len(out.evaluations), time.perf_counter() - start)
 
 
@@ -300,26 +219,15 @@ def run_trials(
     finished: Callable[[Subject, Outcome], None],
 ) -> None:
     """Run trial after trial under a progress bar with the time left; ``finished`` is called with each outcome."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-    )
-    with Progress(*columns, console=console, transient=True, speed_estimate_period=120) as progress:
-        costs = [subject.cost * subject.samples * trial.steps for subject, trial in work]
-        task = progress.add_task("", total=sum(costs))
-        done = 0.0
-        for (subject, trial), cost in zip(work, costs, strict=True):
-            progress.update(task, description=f"{subject.name}, {trial.label}, {trial.steps} steps")
+    costs = [subject.cost * subject.samples * trial.steps for subject, trial in work]
+    with ProgressBar("", sum(costs), console=console) as bar:
+        for number, (subject, trial) in enumerate(work):
+            bar.update(description=f"{subject.name}, {trial.label}, {trial.steps} steps")
 
-            def report(share: float, start: float = done, cost: float = cost) -> None:
-                progress.update(task, completed=start + share * cost)
+            def report(share: float, number: int = number) -> None:
+                bar.update(sum(costs[:number]) + share * costs[number])
 
             finished(subject, run_trial(subject, trial, seed, report))
-            done += cost
-            progress.update(task, completed=done)
 
 
 @contextmanager

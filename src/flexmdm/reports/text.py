@@ -18,8 +18,7 @@ from flexmdm.evaluation.intervals import Interval, by_name
 from flexmdm.evaluation.lengths import ENOUGH, Lengths, length_floor, length_histogram
 from flexmdm.reports.charts import COLOURS, Curve, Panel, draw_lengths, draw_panel, inline_svg
 from flexmdm.reports.pages import number, percent, render
-from flexmdm.sweeps.scores import LikelihoodScore, TextScore
-from flexmdm.sweeps.text import OPENING, Judge, check, held_out_bits, measure
+from flexmdm.sweeps.text import OPENING, Judge, LikelihoodScore, TextScore, check, held_out_bits, measure
 from flexmdm.tasks.text.pipeline import TextPipeline
 
 SHOWN = 20  # samples of each score

@@ -5,34 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from flexmdm.generation.defaults import DEFAULTS, Defaults
-from flexmdm.sweeps.sweep import Entrant, Refused, Scored, split_of, title_of
+from flexmdm.generation.defaults import DEFAULTS
+from flexmdm.sweeps.sweep import Benchmark, Refused, Scored, Writer, split_of, title_of
 from flexmdm.tasks.math.problems import SIZES, WordProblem, file_of, read_problems
 from flexmdm.tasks.math.scoring import judged, score
 from flexmdm.tasks.pipeline import Answer
 from flexmdm.tasks.sft.pipeline import SFTPipeline
-from flexmdm.tasks.task import Task
-
-if TYPE_CHECKING:
-    from flexmdm.backbones.model import FlexMDMModel
 
 
 @dataclass(frozen=True)
-class GSM8K:
+class GSM8K(Benchmark):
     """Word problems as a benchmark of `flexmdm.sweeps.sweep`.
 
     >>> benchmark = GSM8K((WordProblem("How many clips?", "48 + 24 = 72\\n#### 72"),))
-    >>> benchmark.score([{"generation": "She sold 72 clips."}], None).right
+    >>> benchmark.score([{"generation": "She sold 72 clips."}]).right
     [True]
     """
 
     problems: Sequence[WordProblem]
     split: str = "test"
     file: Path | None = None
-    name: str = "gsm8k"
-    measure: str = "accuracy"
+    name = "gsm8k"
+    measure = "accuracy"
+    defaults = DEFAULTS[name]
+    pipelines = (SFTPipeline,)
+    asks = "gsm8k asks questions: fine-tune a run on prompts and answers (flexmdm train --task sft)"
 
     @classmethod
     def read(cls, data: Path, split: str | None = None) -> Self:
@@ -46,34 +45,17 @@ class GSM8K:
         return title_of("GSM8K", self.split, len(self.problems), SIZES, self.file)
 
     @property
-    def defaults(self) -> Defaults:
-        """Return the paper's samplers: adaptive for FlexMDM, and for MDM LLaDA's semi-autoregressive one."""
-        return DEFAULTS[self.name]
-
-    @property
     def items(self) -> Sequence[str]:
         """Return the questions; each run writes them in its own format."""
         return [problem.question for problem in self.problems]
 
-    @property
-    def groups(self) -> None:
-        """Return nothing: every problem is its own."""
-        return None
-
-    def entrant(self, name: str, task: Task, model: FlexMDMModel) -> Entrant:
-        """Return a run that answers questions."""
-        pipeline = task.pipeline(model)
-        if not isinstance(pipeline, SFTPipeline):
-            raise ValueError(
-                f"{name} was trained on the task {task.name}, and gsm8k asks questions: fine-tune a run on prompts and "
-                "answers (flexmdm train --task sft)"
-            )
-        return Entrant.of(name, task, model, pipeline.answers)
+    def writer(self, name: str, pipeline: SFTPipeline) -> Writer:
+        return pipeline.answers
 
     def line(self, number: int, answer: Answer | Refused) -> dict[str, Any]:
         return judged(number, self.problems[number], answer.text).to_dict()
 
-    def score(self, lines: Sequence[dict[str, Any]], file: Path | None) -> Scored:
+    def score(self, lines: Sequence[dict[str, Any]], file: Path | None = None) -> Scored:
         scored = score([judged(number, self.problems[number], line["generation"]) for number, line in enumerate(lines)])
         right = [item.correct for item in scored.items]
         return Scored(scored.accuracy, right, {"strict": asdict(scored.strict), "unanswered": scored.unanswered})

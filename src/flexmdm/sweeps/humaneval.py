@@ -6,40 +6,30 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-
-from flexmdm.generation.defaults import DEFAULTS, Defaults
+from flexmdm.generation.defaults import DEFAULTS
+from flexmdm.progress import ProgressBar
 from flexmdm.sandbox import Sandbox
-from flexmdm.sweeps.sweep import Entrant, Refused, Scored, split_of, title_of
+from flexmdm.sweeps.sweep import Benchmark, Refused, Scored, Writer, split_of, title_of
 from flexmdm.tasks.code.pipeline import CodePipeline
 from flexmdm.tasks.code.problems import SIZES, SPLITS, Problem, Sample, file_of, read_problems
 from flexmdm.tasks.code.scoring import CodeScore, function_of, score
-from flexmdm.tasks.pipeline import Answer, bar_on_stderr
-from flexmdm.tasks.task import Task
+from flexmdm.tasks.pipeline import Answer
 from flexmdm.tasks.text.pipeline import TextPipeline
-
-if TYPE_CHECKING:
-    from flexmdm.backbones.model import FlexMDMModel
 
 
 @dataclass(frozen=True)
-class HumanEvalInfill:
+class HumanEvalInfill(Benchmark):
     """Functions with a gap as a benchmark of `flexmdm.sweeps.sweep`.
 
     As in the paper, both models are sampled adaptively. The lines are samples in the official format, with more fields.
-
-    Args:
-        problems: by task id.
-        split: which of the official ones they are, or the name of their file.
-        workers: programs that run at a time; by default one for each core that this process may use.
-        file: where they are from.
+    ``workers`` programs run at a time, by default one for each core that this process may use.
 
     >>> problem = Problem("test/0", "def one():\\n", "1", "    return ", "def check(f):\\n    assert f() == 1", "one")
     >>> benchmark = HumanEvalInfill({"test/0": problem}, workers=1)
     >>> filled = {"task_id": "test/0", "completion": "    return 2 - "}
-    >>> benchmark.items, benchmark.score([filled], None).right
+    >>> benchmark.items, benchmark.score([filled]).right
     ([('def one():\\n', '1')], [True])
     """
 
@@ -47,8 +37,11 @@ class HumanEvalInfill:
     split: str = "single-line"
     workers: int | None = None
     file: Path | None = None
-    name: str = "humaneval-infill"
-    measure: str = "pass@1"
+    name = "humaneval-infill"
+    measure = "pass@1"
+    defaults = DEFAULTS[name]
+    pipelines = (CodePipeline, TextPipeline)
+    asks = "humaneval-infill has gaps to fill: train a run on code (flexmdm train --task code)"
 
     @classmethod
     def read(cls, data: Path, split: str | None = None, workers: int | None = None) -> Self:
@@ -62,11 +55,6 @@ class HumanEvalInfill:
         return title_of("HumanEval-infilling", self.split, len(self.problems), SIZES, self.file)
 
     @property
-    def defaults(self) -> Defaults:
-        """Return the paper's samplers: adaptive for both models."""
-        return DEFAULTS[self.name]
-
-    @property
     def items(self) -> Sequence[tuple[str, str]]:
         """Return the text before and behind each gap."""
         return [(problem.prompt, problem.suffix) for problem in self.problems.values()]
@@ -76,36 +64,30 @@ class HumanEvalInfill:
         """Return the functions that the tasks are cut from."""
         return list(map(function_of, self.problems))
 
-    def entrant(self, name: str, task: Task, model: FlexMDMModel) -> Entrant:
-        """Return a run that can fill a gap: on code, or a FlexMDM on text."""
-        pipeline = task.pipeline(model)
+    def writer(self, name: str, pipeline: CodePipeline | TextPipeline) -> Writer:
+        """Return what fills a gap: a run on code, or a FlexMDM on text."""
         if isinstance(pipeline, CodePipeline):
-            return Entrant.of(name, task, model, pipeline.fill)
-        if not isinstance(pipeline, TextPipeline):
-            raise ValueError(
-                f"{name} was trained on the task {task.name}, and humaneval-infill has gaps to fill: train a run on "
-                "code (flexmdm train --task code)"
-            )
-        if not task.layout.inserts:
+            return pipeline.fill
+        if not pipeline.task.layout.inserts:
             raise ValueError(
                 f"{name} is an MDM on text, which fills a known number of masks: train it on code "
                 "(flexmdm train --task code --model mdm), where it learns to find the length"
             )
-
-        def write(pairs: Sequence[tuple[str, str]], **options: Any) -> list[Answer]:
-            return [replace(one, text=one.gaps[0]) for one in pipeline.fill(pairs, **options)]
-
-        return Entrant.of(name, task, model, write)
+        return lambda pairs, **options: [replace(one, text=one.gaps[0]) for one in pipeline.fill(pairs, **options)]
 
     def line(self, number: int, answer: Answer | Refused) -> dict[str, Any]:
         return {"task_id": list(self.problems)[number], "completion": answer.text}
 
-    def score(self, lines: Sequence[dict[str, Any]], file: Path | None) -> Scored:
+    def score(self, lines: Sequence[dict[str, Any]], file: Path | None = None) -> Scored:
         """Run the tests; verdicts go to a file beside that of the lines, ``NAME.results.jsonl``."""
         results = None if file is None else file.with_suffix(".results.jsonl")
         samples = [Sample(line["task_id"], line["completion"]) for line in lines]
-        if results is not None and results.exists():
-            _keep(results, samples)
+        if results is not None and results.exists():  # it may have verdicts on other samples, and a line cut off
+            wanted = {(sample.task_id, sample.completion) for sample in samples}
+            stored = results.read_text(encoding="utf-8").splitlines(keepends=True)
+            verdicts = [(line, json.loads(line)) for line in stored if line.endswith("}\n")]
+            kept = [line for line, one in verdicts if (one["task_id"], one["completion"]) in wanted]
+            results.write_text("".join(kept), encoding="utf-8")
         with Sandbox() as sandbox:
             guards = str(sandbox.guards)
         scored = score_with_bar(self.problems, samples, results, self.workers)
@@ -120,24 +102,5 @@ def score_with_bar(
     workers: int | None = None,
 ) -> CodeScore:
     """Return the `score` of samples, with a progress bar on standard error."""
-    columns = (TextColumn("running tests"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with bar_on_stderr(*columns) as progress:
-        bar = progress.add_task("", total=len(samples))
-        return score(
-            problems,
-            samples,
-            results=results,
-            workers=workers,
-            progress=lambda done, _: progress.update(bar, completed=done),
-        )
-
-
-def _keep(results: Path, samples: Sequence[Sample]) -> None:
-    """Remove the verdicts on other samples from a file, and a line that was cut off."""
-    wanted = {(sample.task_id, sample.completion) for sample in samples}
-    kept = []
-    for line in results.read_text(encoding="utf-8").splitlines(keepends=True):
-        verdict = json.loads(line) if line.endswith("}\n") else {}
-        if (verdict.get("task_id"), verdict.get("completion")) in wanted:
-            kept.append(line)
-    results.write_text("".join(kept), encoding="utf-8")
+    with ProgressBar("running tests", len(samples), counts=True) as bar:
+        return score(problems, samples, results=results, workers=workers, progress=bar.update)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,11 @@ class Journal:
         if file is None:
             return
         settings = file.with_suffix(".json")
-        before = _read(settings) if file.exists() else None
+        before: dict[str, Any] | None = None
+        if file.exists():
+            before = {"settings": None}  # unknown, so certainly others
+            with suppress(OSError, ValueError):
+                before = json.loads(settings.read_text(encoding="utf-8"))
         made_with = json.loads(json.dumps(made_with))  # as it will be read
         if before == made_with:
             self.lines = _whole_lines(file)
@@ -70,13 +75,6 @@ def _move_aside(file: Path) -> Path:
         if file.with_suffix(ending).exists():
             file.with_suffix(ending).rename(new.with_suffix(ending))
     return new
-
-
-def _read(settings: Path) -> dict[str, Any]:
-    try:
-        return json.loads(settings.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {"settings": None}  # unknown, so certainly others
 
 
 def _whole_lines(file: Path) -> list[dict[str, Any]]:

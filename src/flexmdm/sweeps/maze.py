@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flexmdm.evaluation.intervals import rate
-from flexmdm.generation.defaults import DEFAULTS, Defaults
-from flexmdm.generation.generate import Progress
+from flexmdm.generation.defaults import DEFAULTS
 from flexmdm.sweeps.journal import Journal
-from flexmdm.sweeps.sweep import Entrant, Refused, Scored, measured
+from flexmdm.sweeps.sweep import Benchmark, Refused, Scored, Writer, measured
 from flexmdm.tasks.maze.checker import check
 from flexmdm.tasks.maze.pipeline import MazePipeline
 from flexmdm.tasks.maze.task import MazeTask
 from flexmdm.tasks.pipeline import Answer
-from flexmdm.tasks.task import Task
 
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
@@ -29,17 +28,14 @@ BATCH = 128  # problems worked on at a time
 
 @dataclass(frozen=True)
 class MazeScore:
-    """Measures of ``num`` held-out problems.
+    """Measures of ``num`` held-out problems, with what was asked (``confidence`` is None if left to the sampler).
 
     Attributes:
-        model, size, subgoals, num, sampler, steps, temperature, seed, confidence: what was asked (``confidence`` is
-            None where it was left to the sampler).
         success: share of paths that are valid and pass all subgoals in order; ``low``, ``high``: its 95% interval.
         valid: share of paths whose every step goes to an adjacent open cell.
         in_order: share of paths that start, pass and end as they should.
         excess: how much longer successful paths are than the shortest through their subgoals, in cells, on average.
-        evaluations: of the network, per path.
-        seconds: per path, in batches.
+        evaluations, seconds: of the network per path; seconds in batches.
     """
 
     model: str
@@ -75,47 +71,32 @@ class Plans:
 
 
 @dataclass(frozen=True)
-class Problems:
-    """Held-out problems of a maze as a benchmark of `flexmdm.sweeps.sweep`; a path is right if it is a solution.
-
-    Attributes:
-        task: the maze.
-        subgoals: K of every problem, start and goal included.
-        num: how many problems.
-        seed: of the problems.
-    """
+class Problems(Benchmark):
+    """Held-out problems of a maze with K = ``subgoals``, start and goal included; a path is right if it solves one."""
 
     task: MazeTask
     subgoals: int
     num: int = 500
     seed: int = 0
-    name: str = "maze"
-    measure: str = "success"
-    groups: None = None
+    name = "maze"
+    measure = "success"
+    defaults = DEFAULTS["planning"]
+    pipelines = (MazePipeline,)
+    asks = "these are problems of a maze"
 
     @property
     def title(self) -> str:
-        size = self.task.size
-        return f"{size} x {size} maze, {self.subgoals} subgoals"
-
-    @property
-    def defaults(self) -> Defaults:
-        """Return the samplers that plan best."""
-        return DEFAULTS["planning"]
+        return f"{self.task.size} x {self.task.size} maze, {self.subgoals} subgoals"
 
     @cached_property
     def items(self) -> list[list[int]]:
         """Return the subgoals of each problem."""
         return self.task.problems(self.num, self.subgoals, self.seed)
 
-    def entrant(self, name: str, task: Task, model: FlexMDMModel) -> Entrant:
-        """Return a run on this maze."""
-        pipeline = task.pipeline(model)
-        if not isinstance(pipeline, MazePipeline):
-            raise ValueError(f"{name} was trained on the task {task.name}, and these are problems of a maze")
+    def writer(self, name: str, pipeline: Any) -> Writer:
         if not np.array_equal(pipeline.task.maze.passable, self.task.maze.passable):
             raise ValueError(f"{name} was trained on another maze than that of these problems")
-        return Entrant.of(name, task, model, pipeline.plan)
+        return pipeline.plan
 
     def line(self, number: int, answer: Answer | Refused) -> dict[str, Any]:
         return {"subgoals": self.items[number], "path": list(answer.tokens)}
@@ -150,44 +131,32 @@ def plan(
     subgoals: int,
     num: int = 500,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     **options: Any,
 ) -> Plans:
     """Solve ``num`` held-out problems with ``subgoals`` subgoals each and check the answers.
 
-    Args:
-        task, model: what was trained.
-        subgoals: K, start and goal included.
-        num: how many problems.
-        seed: of the problems and of generation.
-        progress: called with (problems done, problems in all).
-        options: of `generate`; default: `settings_of`.
+    The seed is that of the problems and of generation; ``progress`` is called with (problems done, problems in all);
+    the options are those of `generate`, by default `settings_of`.
     """
     benchmark, settings = Problems(task, subgoals, num, seed), settings_of(task, **options)
-    journal = Journal(None, {})
-
-    def show(done: int, step: Progress) -> None:
-        if progress is not None:
-            progress(done + step.finished, num)
-
-    entrant = benchmark.entrant(task.model, task, model)
-    point = measured(benchmark, entrant, settings, seed, journal=journal, batch_size=BATCH, progress=show)
+    journal, entrant = Journal(None, {}), benchmark.entrant(task.model, task, model)
+    point = measured(
+        benchmark, entrant, settings, seed, num, journal, BATCH, lambda done, step: progress(done + step.finished, num)
+    )
     score = MazeScore(
         model=task.model,
         size=task.size,
         subgoals=subgoals,
         num=num,
-        sampler=settings["sampler"],
-        steps=settings["steps"],
-        temperature=settings["temperature"],
         seed=seed,
         success=point.measured.value,
         low=point.measured.low,
         high=point.measured.high,
         evaluations=point.evaluations,
         seconds=point.seconds,
-        confidence=settings.get("confidence"),
         **point.figures,
+        **{name: settings.get(name) for name in ("sampler", "steps", "temperature", "confidence")},
     )
     return Plans(benchmark.items, [line["path"] for line in journal.lines], np.array(point.right), score)
 
@@ -205,9 +174,7 @@ def problem_through(task: MazeTask, cells: Sequence[tuple[int, int]]) -> list[in
         raise ValueError(f"a path needs a start and a goal: give at least two cells, got {len(cells)}")
     tokens = [task.maze.token(row, column) for row, column in cells]
     index, distances = task.maze.open_index, task.maze.distances
-    for (a, b), (start, goal) in zip(
-        zip(tokens, tokens[1:], strict=False), zip(cells, cells[1:], strict=False), strict=True
-    ):
+    for (a, b), (start, goal) in zip(pairwise(tokens), pairwise(cells), strict=True):
         if distances[index[a], index[b]] < 0:
             raise ValueError(f"there is no way from {start} to {goal} in this maze")
         if a == b:

@@ -5,17 +5,14 @@ Nothing heavy is imported before a benchmark is used.
 
 from __future__ import annotations
 
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 
 class Entry(NamedTuple):
-    """A benchmark by its name.
+    """A benchmark (the class, or where it is), the task whose runs it measures, and whether it has problems in files.
 
-    Attributes:
-        benchmark: the class, or where it is.
-        task: the name of the task whose runs it measures.
-        reads_files: whether its problems come from files, by ``read``; else they come from the run's own data.
+    Such problems come from ``read``; all others from the run's own data.
     """
 
     benchmark: str | type
@@ -59,7 +56,4 @@ def benchmark_class(name: str) -> Any:
     if name not in _BENCHMARKS:
         raise ValueError(f"there is no benchmark {name!r}; choose from {', '.join(_BENCHMARKS)}")
     found = _BENCHMARKS[name].benchmark
-    if not isinstance(found, str):
-        return found
-    module, _, attribute = found.partition(":")
-    return getattr(import_module(module), attribute)
+    return resolve_name(found) if isinstance(found, str) else found

@@ -9,11 +9,12 @@ import hashlib
 import json
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from rich.console import Console
@@ -27,7 +28,7 @@ from flexmdm.generation.defaults import Defaults
 from flexmdm.generation.generate import SAMPLERS, sampler_named
 from flexmdm.generation.samplers import Grid
 from flexmdm.sweeps.journal import Journal
-from flexmdm.tasks.pipeline import BATCH, Answer, Callback, progress_bar
+from flexmdm.tasks.pipeline import BATCH, Answer, Callback, Pipeline, progress_bar
 from flexmdm.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -55,26 +56,13 @@ Writer = Callable[..., Sequence[Answer]]
 
 @dataclass(frozen=True)
 class Entrant:
-    """A run that takes part.
-
-    Attributes:
-        name: of the run.
-        model: its kind, for tables.
-        inserts: whether it inserts tokens.
-        weights: tells them from others, see `fingerprint`.
-        write: its pipeline.
-    """
+    """A run that takes part; ``model`` is its kind, for tables, and ``weights`` their `fingerprint`."""
 
     name: str
     model: str
     inserts: bool
     weights: str
     write: Writer
-
-    @classmethod
-    def of(cls, name: str, task: Task, model: FlexMDMModel, write: Writer) -> Self:
-        """Return the entrant of a run, given what writes its answers."""
-        return cls(name, task.model, task.layout.inserts, fingerprint(model), write)
 
 
 @dataclass(frozen=True)
@@ -93,59 +81,63 @@ class Scored:
     figures: dict[str, Any]
 
 
-class Benchmark(Protocol):
-    """Items, who can be asked them, and what the answers are worth."""
+class Benchmark(ABC):
+    """Items, who can be asked them, and what the answers are worth.
+
+    Attributes:
+        name, measure: of the benchmark, and of its main figure.
+        defaults: samplers of a model that inserts and of one that does not.
+        pipelines: those of the runs that can be asked.
+        asks: what is asked, for a run that cannot be.
+        title: name of the items, see `title_of`.
+        items: requests to a writer, as JSON.
+        groups: for each item which others are made of the same, such as of one function; ``None`` if no two are.
+    """
+
+    name: ClassVar[str]
+    measure: ClassVar[str]
+    defaults: ClassVar[Defaults]
+    pipelines: ClassVar[tuple[type[Pipeline], ...]]
+    asks: ClassVar[str]
 
     @property
-    def name(self) -> str: ...
+    @abstractmethod
+    def title(self) -> str: ...
 
     @property
-    def title(self) -> str:
-        """Return the name of the items, see `title_of`."""
-        ...
-
-    @property
-    def measure(self) -> str:
-        """Return the name of the main figure."""
-        ...
-
-    @property
-    def defaults(self) -> Defaults:
-        """Return the samplers by default, of a model that inserts and of one that does not."""
-        ...
-
-    @property
-    def items(self) -> Sequence[Any]:
-        """Return the requests to a writer, as JSON."""
-        ...
+    @abstractmethod
+    def items(self) -> Sequence[Any]: ...
 
     @property
     def groups(self) -> Sequence[str] | None:
-        """Return for each item which others are made of the same, such as of one function; ``None`` if no two are."""
-        ...
+        return None
 
     def entrant(self, name: str, task: Task, model: FlexMDMModel) -> Entrant:
         """Return a run as an entrant; raise if its task cannot be asked these items."""
-        ...
+        pipeline = task.pipeline(model)
+        if not isinstance(pipeline, self.pipelines):
+            raise ValueError(f"{name} was trained on the task {task.name}, and {self.asks}")
+        write = self.writer(name, pipeline)
+        return Entrant(name, task.model, task.layout.inserts, fingerprint(model), write)
 
+    @abstractmethod
+    def writer(self, name: str, pipeline: Any) -> Writer:
+        """Return what answers the items for a run of this name, which has one of the `pipelines`."""
+
+    @abstractmethod
     def line(self, number: int, answer: Answer | Refused) -> dict[str, Any]:
         """Return the record of the answer to an item."""
-        ...
 
-    def score(self, lines: Sequence[dict[str, Any]], file: Path | None) -> Scored:
+    @abstractmethod
+    def score(self, lines: Sequence[dict[str, Any]], file: Path | None = None) -> Scored:
         """Return the worth of the lines of the first items; ``file`` is where they are written."""
-        ...
 
 
 @dataclass(frozen=True)
 class Point:
-    """One run with one number of steps.
+    """One run with one number of steps: what the `Entrant` is, how it was `Scored`, and counts.
 
     Attributes:
-        run, model: of the `Entrant`.
-        options: of generation.
-        num: items.
-        measured, right, figures: of the `Scored`.
         evaluations, seconds: per item, of those that were not refused.
         refused: items that the model could not take; they count as wrong.
         hit_max_length: texts that wanted to grow beyond the longest.
@@ -174,20 +166,10 @@ class Point:
         return self.options["steps"]
 
     def to_dict(self, measure: str) -> dict[str, Any]:
-        return {
-            "run": self.run,
-            "model": self.model,
-            **self.options,
-            "num": self.num,
-            measure: asdict(self.measured),
-            **self.figures,
-            "evaluations": self.evaluations,
-            "seconds": self.seconds,
-            "refused": self.refused,
-            "shortened": self.shortened,
-            "hit_max_length": self.hit_max_length,
-            "items": None if self.items is None else f"{self.items.parent.name}/{self.items.name}",
-        }
+        head = {"run": self.run, "model": self.model, **self.options, "num": self.num, measure: asdict(self.measured)}
+        counts = ("evaluations", "seconds", "refused", "shortened", "hit_max_length")
+        items = None if self.items is None else f"{self.items.parent.name}/{self.items.name}"
+        return {**head, **self.figures, **{name: getattr(self, name) for name in counts}, "items": items}
 
 
 def sweep(
@@ -204,212 +186,35 @@ def sweep(
     """Measure every run with every number of steps.
 
     Args:
-        benchmark: what to do.
-        entrants: who does it.
-        steps: of the sampler.
+        benchmark, entrants, steps: what to do, who does it, and with how many steps of the sampler.
         num: the first so many items; by default all.
         folder: gets a .jsonl with the items of each run and number of steps. What it holds already of the same weights,
             items, options and seed is not generated again; what it holds of others is moved aside, see `Journal`.
-        seed: of generation.
         batch_size: items at a time, and written down at once.
         console: where to say what is reused.
         options: of `flexmdm.generate`; by default those of the paper, see `options_of`.
     """
     console = console or Console(stderr=True)
     num = len(benchmark.items) if num is None else min(num, len(benchmark.items))
+    batch_size = batch_size or BATCH
     chosen = options_of(entrants, benchmark.defaults, options)
-    made_with = {"benchmark": benchmark.name, "problems": _digest(benchmark), "seed": seed}
+    # Items with their records, such as the right answers: what tells them from others.
+    items = [[item, benchmark.line(number, Refused(""))] for number, item in enumerate(benchmark.items)]
+    made_with = {"benchmark": benchmark.name, "problems": _digest(json.dumps(items).encode()), "seed": seed}
     points = []
     for entrant in entrants:
         for count in steps:
             settings = {**chosen[entrant.name], "steps": count}
             Grid(count)  # says what is wrong with it
-            file = None if folder is None else folder / _file_name(entrant.name, count)
+            file = None if folder is None else folder / (re.sub(r"[^\w.-]+", "_", entrant.name) + f"-{count}.jsonl")
             journal = Journal(file, {**made_with, "weights": entrant.weights, **settings})
             what = f"{entrant.name}, {count} steps"
             _say(journal, what, num, console)
             try:
-                points.append(measured(benchmark, entrant, settings, seed, num, journal, batch_size or BATCH))
+                points.append(measured(benchmark, entrant, settings, seed, num, journal, batch_size))
             except KeyboardInterrupt:
-                raise KeyboardInterrupt(_kept(journal, what, num, batch_size or BATCH)) from None
+                raise KeyboardInterrupt(_kept(journal, what, num, batch_size)) from None
     return points
-
-
-def measured(
-    benchmark: Benchmark,
-    entrant: Entrant,
-    options: dict[str, Any],
-    seed: int = 0,
-    num: int | None = None,
-    journal: Journal | None = None,
-    batch_size: int = BATCH,
-    progress: Callback | None = None,
-) -> Point:
-    """Ask one run the items that its journal does not have, and score its answers.
-
-    Args:
-        benchmark: what to ask.
-        entrant: who is asked.
-        options: of `flexmdm.generate`, known to be right.
-        seed: of generation.
-        num: the first so many items; by default all.
-        journal: what was answered before; by default nothing.
-        batch_size: items at a time.
-        progress: of `asked`.
-    """
-    num = len(benchmark.items) if num is None else num
-    journal = journal or Journal(None, {})
-    there = len(journal.lines)
-    for answers, seconds in asked(entrant, benchmark.items[:num], there, batch_size, progress, seed=seed, **options):
-        start = len(journal.lines)
-        journal.add([_line(benchmark, start + row, one, seconds) for row, one in enumerate(answers)])
-    return _point(benchmark, entrant, journal, num, options)
-
-
-def asked(
-    entrant: Entrant,
-    items: Sequence[Any],
-    first: int = 0,
-    batch_size: int = BATCH,
-    progress: Callback | None = None,
-    **options: Any,
-) -> Iterator[tuple[list[Answer | Refused], float]]:
-    """Yield the answers to the items from ``first`` on, batch by batch, and the seconds that each took.
-
-    Args:
-        entrant: who is asked.
-        items: some of a benchmark's.
-        first: the first item that is asked; batches begin at the same items wherever this is.
-        batch_size: items at a time.
-        progress: called with (items already complete, `flexmdm.generation.Progress`); by default shows a bar.
-        options: of `flexmdm.generate`, known to be right.
-    """
-    if first >= len(items):
-        return
-    what = f"{entrant.name}, {options['sampler']} {options['steps']}"
-    with nullcontext(progress) if progress else progress_bar(len(items) - first, what) as show:
-        for start in [first, *range((first // batch_size + 1) * batch_size, len(items), batch_size)]:
-            part = items[start : (start // batch_size + 1) * batch_size]
-            began = time.perf_counter()
-
-            def later(done: int, step: Any, start: int = start) -> None:
-                show(start - first + done, step)
-
-            answers = written(entrant.write, part, start, later, batch_size=batch_size, **options)
-            yield answers, (time.perf_counter() - began) / len(part)
-
-
-def options_of(entrants: Sequence[Entrant], defaults: Defaults, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the options of each run by its name: those given, else the defaults.
-
-    An option that only some samplers have goes to the runs that use these; steps are left to the caller.
-
-    Args:
-        entrants: the runs.
-        defaults: of the benchmark.
-        given: options of `flexmdm.generate`.
-
-    >>> from flexmdm.generation.defaults import DEFAULTS
-    >>> runs = [Entrant("mine", "FlexMDM", True, "", list), Entrant("theirs", "MDM", False, "", list)]
-    >>> chosen = options_of(runs, DEFAULTS["gsm8k"], {"window": (2.0, 8)})
-    >>> chosen["mine"]
-    {'sampler': 'adaptive', 'temperature': 0.0, 'confidence': 'top_prob', 'window': (2.0, 8)}
-    >>> chosen["theirs"]
-    {'sampler': 'low_confidence', 'temperature': 0.0, 'block': 32}
-    """
-    chosen: dict[str, dict[str, Any]] = {}
-    for entrant in entrants:
-        usual = defaults.options(entrant.inserts)
-        name = given.get("sampler") or usual["sampler"]
-        sampler_named(name, Grid(1))  # says if there is none
-        if name == "low_confidence" and entrant.inserts:
-            raise ValueError(
-                f"low_confidence is a sampler for MDM, and {entrant.name} is a FlexMDM: take spaced, adaptive or tau"
-            )
-        own = {f.name for f in fields(SAMPLERS[name])}
-        mine = {key: value for key, value in given.items() if key not in OF_SAMPLERS or key in own}
-        temperature = {"temperature": usual["temperature"]}
-        options: dict[str, Any] = {"sampler": name, **temperature, **defaults.settings.get(name, {}), **mine}
-        decoding = Decoding(options["temperature"], options.get("top_k"), options.get("top_p"))
-        sampler_named(name, Grid(1), decoding, **{key: options[key] for key in OF_SAMPLERS if key in options})
-        chosen[entrant.name] = options
-    unused = [key for key in given if key in OF_SAMPLERS and not any(key in mine for mine in chosen.values())]
-    if unused:
-        names = " and ".join(sorted({mine["sampler"] for mine in chosen.values()}))
-        raise ValueError(f"the sampler {names} has no {', '.join(unused)}; leave it out or take another --sampler")
-    return chosen
-
-
-def written(
-    write: Writer,
-    items: Sequence[Any],
-    first: int = 0,
-    callback: Callable[..., None] | None = None,
-    **options: Any,
-) -> list[Answer | Refused]:
-    """Return an answer for each item, or a `Refused`.
-
-    A pipeline refuses a batch that has an item it cannot take by `Unanswerable`; then its halves are tried. Random
-    numbers belong to an item by its number, so the others come out the same. Every other error is nobody's answer.
-
-    Args:
-        write: of an `Entrant`.
-        items: some of a benchmark's.
-        first: the number of the first of them.
-        callback: called with (items already complete, `flexmdm.generation.Progress`).
-        options: of `flexmdm.generate`, known to be right.
-    """
-    try:
-        return list(write(items, first_sequence=first, callback=callback, **options))
-    except Unanswerable as error:
-        if len(items) == 1:
-            return [Refused(str(error))]
-    half = len(items) // 2
-
-    def later(done: int, step: Any) -> None:
-        if callback is not None:
-            callback(half + done, step)
-
-    return [
-        *written(write, items[:half], first, callback, **options),
-        *written(write, items[half:], first + half, later, **options),
-    ]
-
-
-def fingerprint(model: FlexMDMModel) -> str:
-    """Return what tells the weights of a model from others: a digest of some numbers of each tensor."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        flat = tensor.detach().flatten()
-        some = flat[:: max(len(flat) // _SAMPLE, 1)].float().cpu()
-        digest.update(f"{name} {tuple(tensor.shape)}".encode() + some.numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def differences(points: Sequence[Point]) -> Iterator[tuple[Point, Point, Interval]]:
-    """Compare each run with the first one of the same number of steps: yield both, and their `difference`."""
-    for point in points:
-        base = next(other for other in points if other.steps == point.steps)
-        if base is not point:
-            yield point, base, difference(point, base)
-
-
-def difference(point: Point, base: Point) -> Interval:
-    """Return by how much the share of ``point`` is above that of ``base``, item by item; both have the same items."""
-    return paired(np.array(point.right), np.array(base.right), groups=point.groups)
-
-
-# Generating -----------------------------------------------------------------------------------------------------------
-
-
-def _file_name(run: str, steps: int) -> str:
-    return re.sub(r"[^\w.-]+", "_", run) + f"-{steps}.jsonl"
-
-
-def _digest(benchmark: Benchmark) -> str:
-    """Return what tells the items and their records, such as the right answers, from others."""
-    items = [[item, benchmark.line(number, Refused(""))] for number, item in enumerate(benchmark.items)]
-    return hashlib.sha256(json.dumps(items).encode()).hexdigest()[:16]
 
 
 def _say(journal: Journal, what: str, num: int, console: Console) -> None:
@@ -433,41 +238,169 @@ def _kept(journal: Journal, what: str, num: int, batch_size: int) -> str:
     return f"{what}: {there:,} of {num:,} items are kept in {journal.file.parent}{when}; the same command goes on"
 
 
-def _line(benchmark: Benchmark, number: int, one: Answer | Refused, seconds: float) -> dict[str, Any]:
-    line = {
-        **benchmark.line(number, one),
-        "evaluations": one.evaluations,
-        "hit_max_length": one.hit_max_length,
-        "shortened": one.shortened,
-        "seconds": round(seconds, 6),
-    }
-    return {**line, "refused": one.why} if isinstance(one, Refused) else line
+def measured(
+    benchmark: Benchmark,
+    entrant: Entrant,
+    options: dict[str, Any],
+    seed: int = 0,
+    num: int | None = None,
+    journal: Journal | None = None,
+    batch_size: int = BATCH,
+    progress: Callback | None = None,
+) -> Point:
+    """Ask one run the first ``num`` items (by default all) that its journal does not have, and score its answers.
 
-
-def _point(benchmark: Benchmark, entrant: Entrant, journal: Journal, num: int, options: dict[str, Any]) -> Point:
+    The options are those of `flexmdm.generate`, known to be right; ``progress`` is that of `asked`.
+    """
+    num = len(benchmark.items) if num is None else num
+    journal = journal or Journal(None, {})
+    there = len(journal.lines)
+    for answers, seconds in asked(entrant, benchmark.items[:num], there, batch_size, progress, seed=seed, **options):
+        numbered = enumerate(answers, len(journal.lines))
+        journal.add([_line(benchmark, number, one, seconds) for number, one in numbered])
     lines = journal.lines[:num]
-    asked = [line for line in lines if "refused" not in line]
-    if not asked:
+    taken = [line for line in lines if "refused" not in line]
+    if not taken:
         raise ValueError(f"{entrant.name} could take none of the {num} items; the first: {lines[0]['refused']}")
     scored = benchmark.score(lines, journal.file)
-    counted = all("shortened" in line for line in asked)
-    groups = benchmark.groups
+    counted = all("shortened" in line for line in taken)
     return Point(
         run=entrant.name,
         model=entrant.model,
         options=options,
         num=num,
         measured=scored.measured,
-        evaluations=sum(line["evaluations"] for line in asked) / len(asked),
-        seconds=sum(line["seconds"] for line in asked) / len(asked),
-        refused=num - len(asked),
-        hit_max_length=sum(line["hit_max_length"] for line in asked),
+        evaluations=sum(line["evaluations"] for line in taken) / len(taken),
+        seconds=sum(line["seconds"] for line in taken) / len(taken),
+        refused=num - len(taken),
+        hit_max_length=sum(line["hit_max_length"] for line in taken),
         figures=scored.figures,
         items=journal.file,
         right=scored.right,
-        shortened=sum(line["shortened"] for line in asked) if counted else None,
-        groups=None if groups is None else groups[:num],
+        shortened=sum(line["shortened"] for line in taken) if counted else None,
+        groups=None if benchmark.groups is None else benchmark.groups[:num],
     )
+
+
+def _line(benchmark: Benchmark, number: int, one: Answer | Refused, seconds: float) -> dict[str, Any]:
+    counts = {name: getattr(one, name) for name in ("evaluations", "hit_max_length", "shortened")}
+    refused = {"refused": one.why} if isinstance(one, Refused) else {}
+    return {**benchmark.line(number, one), **counts, "seconds": round(seconds, 6), **refused}
+
+
+def asked(
+    entrant: Entrant,
+    items: Sequence[Any],
+    first: int = 0,
+    batch_size: int = BATCH,
+    progress: Callback | None = None,
+    **options: Any,
+) -> Iterator[tuple[list[Answer | Refused], float]]:
+    """Yield the answers to the items from ``first`` on, batch by batch, and the seconds that each took.
+
+    Batches begin at the same items wherever the first one is. The options are those of `flexmdm.generate`, known to be
+    right; ``progress`` is called with (items already complete, `flexmdm.generation.Progress`) and by default a bar.
+    """
+    if first >= len(items):
+        return
+    what = f"{entrant.name}, {options['sampler']} {options['steps']}"
+    with nullcontext(progress) if progress else progress_bar(len(items) - first, what) as show:
+        for start in [first, *range((first // batch_size + 1) * batch_size, len(items), batch_size)]:
+            part = items[start : (start // batch_size + 1) * batch_size]
+            began = time.perf_counter()
+            answers = written(
+                entrant.write, part, start, lambda n, step: show(n - first, step), batch_size=batch_size, **options
+            )
+            yield answers, (time.perf_counter() - began) / len(part)
+
+
+def written(
+    write: Writer, items: Sequence[Any], first: int, callback: Callback, **options: Any
+) -> list[Answer | Refused]:
+    """Return an answer for each item, or a `Refused`; ``first`` is the number of the first of them.
+
+    A pipeline refuses a batch that has an item it cannot take by `Unanswerable`; then its halves are tried. Random
+    numbers belong to an item by its number, so the others come out the same. Every other error is nobody's answer.
+    ``callback`` is called with (the number of the next item to complete, `flexmdm.generation.Progress`).
+    """
+    try:
+        return list(
+            write(items, first_sequence=first, callback=lambda done, step: callback(first + done, step), **options)
+        )
+    except Unanswerable as error:
+        if len(items) == 1:
+            return [Refused(str(error))]
+    half = len(items) // 2
+    before = written(write, items[:half], first, callback, **options)
+    return before + written(write, items[half:], first + half, callback, **options)
+
+
+def options_of(entrants: Sequence[Entrant], defaults: Defaults, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the options of each run by its name: those given, else the defaults.
+
+    An option that only some samplers have goes to the runs that use these; steps are left to the caller.
+
+    >>> from flexmdm.generation.defaults import DEFAULTS
+    >>> runs = [Entrant("mine", "FlexMDM", True, "", list), Entrant("theirs", "MDM", False, "", list)]
+    >>> chosen = options_of(runs, DEFAULTS["gsm8k"], {"window": (2.0, 8)})
+    >>> chosen["mine"]
+    {'sampler': 'adaptive', 'temperature': 0.0, 'confidence': 'top_prob', 'window': (2.0, 8)}
+    >>> chosen["theirs"]
+    {'sampler': 'low_confidence', 'temperature': 0.0, 'block': 32}
+    """
+    chosen: dict[str, dict[str, Any]] = {}
+    for entrant in entrants:
+        usual = defaults.options(entrant.inserts)
+        name = given.get("sampler") or usual["sampler"]
+        sampler_named(name, Grid(1))  # says if there is none
+        if name == "low_confidence" and entrant.inserts:
+            raise ValueError(
+                f"low_confidence is a sampler for MDM, and {entrant.name} is a FlexMDM: take spaced, adaptive or tau"
+            )
+        own = {f.name for f in fields(SAMPLERS[name])}
+        mine = {key: value for key, value in given.items() if key not in OF_SAMPLERS or key in own}
+        usual = {"sampler": name, "temperature": usual["temperature"], **defaults.settings.get(name, {})}
+        chosen[entrant.name] = usual | mine
+        check_sampler(chosen[entrant.name])
+    unused = [key for key in given if key in OF_SAMPLERS and not any(key in mine for mine in chosen.values())]
+    if unused:
+        names = " and ".join(sorted({mine["sampler"] for mine in chosen.values()}))
+        raise ValueError(f"the sampler {names} has no {', '.join(unused)}; leave it out or take another --sampler")
+    return chosen
+
+
+def check_sampler(options: Mapping[str, Any], steps: int = 1) -> None:
+    """Raise if options of `flexmdm.generate` make no sampler."""
+    decoding = Decoding(options.get("temperature", 1.0), options.get("top_k"), options.get("top_p"))
+    own = {key: options[key] for key in OF_SAMPLERS if key in options}
+    sampler_named(options["sampler"], Grid(steps), decoding, **own)
+
+
+def fingerprint(model: FlexMDMModel) -> str:
+    """Return what tells the weights of a model from others: a digest of some numbers of each tensor."""
+    parts = []
+    for name, tensor in sorted(model.state_dict().items()):
+        flat = tensor.detach().flatten()
+        some = flat[:: max(len(flat) // _SAMPLE, 1)].float().cpu()
+        parts += [f"{name} {tuple(tensor.shape)}".encode(), some.numpy().tobytes()]
+    return _digest(b"".join(parts))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def differences(points: Sequence[Point]) -> Iterator[tuple[Point, Point, Interval]]:
+    """Compare each run with the first one of the same number of steps: yield both, and their `difference`."""
+    for point in points:
+        base = next(other for other in points if other.steps == point.steps)
+        if base is not point:
+            yield point, base, difference(point, base)
+
+
+def difference(point: Point, base: Point) -> Interval:
+    """Return by how much the share of ``point`` is above that of ``base``, item by item; both have the same items."""
+    return paired(np.array(point.right), np.array(base.right), groups=point.groups)
 
 
 # Showing --------------------------------------------------------------------------------------------------------------
@@ -490,11 +423,7 @@ def title_of(benchmark: str, split: str, num: int, official: Mapping[str, int], 
 def split_of(data: Path, given: str | None, default: str, files: Mapping[str, str]) -> str:
     """Return the split that the items of a folder or a file are: of a file what its name says, else this name.
 
-    Args:
-        data: the folder or file.
-        given: the split that was asked for, if any; a file must be this one.
-        default: of a folder.
-        files: what the file of each split is called, without its ending.
+    A file must be the split that was ``given``, if any; ``files`` says what the file of each is called without ending.
 
     >>> [split_of(Path(name), None, "test", {"train": "train"}) for name in ("train.jsonl.gz", "sums.jsonl")]
     ['train', 'sums.jsonl']
@@ -510,43 +439,38 @@ def split_of(data: Path, given: str | None, default: str, files: Mapping[str, st
 
 def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
     """Return a table with one row per point."""
-    refused = any(point.refused for point in points)
-    counted = [*(["refused"] if refused else []), *(["no answer"] if "unanswered" in points[0].figures else [])]
-    title = escape(f"{benchmark.title}: {points[0].num:,} items")
-    table = Table(title=title, title_justify="left", title_style="bold")
+    notes = [f"{benchmark.measure} with its 95% interval; evaluations of the network and seconds per item"]
+    counted: dict[str, list[int]] = {}
+    if points[0].groups is not None:
+        num = len(set(points[0].groups))
+        notes.append(f"the items are of {num:,} functions, and those of one count as less than as many of others")
+    if any(point.refused for point in points):
+        counted["refused"] = [point.refused for point in points]
+        notes.append("refused: the model cannot take these items, and they count as wrong")
+    if "unanswered" in points[0].figures:
+        counted["no answer"] = [point.figures["unanswered"] for point in points]
+        notes.append("no answer: texts without one, which count as wrong")
+    caption = "; ".join(notes)
+    for name, what in (
+        ("shortened", "items of which the model saw only a part, as it was trained on shorter ones (--max-length)"),
+        ("hit_max_length", "texts that wanted to grow beyond the longest"),
+    ):
+        some = [point for point in points if getattr(point, name)]
+        counts = [f"{getattr(p, name):,} of {p.num:,} ({p.run}, {p.steps} steps)" for p in some]
+        caption += escape(f"\n{what}: {', '.join(counts)}") if counts else ""
+    table = Table(title=escape(f"{benchmark.title}: {points[0].num:,} items"), caption=caption)
+    table.title_justify, table.title_style, table.caption_justify = "left", "bold", "left"
     for heading in ("run", "model", "sampler", benchmark.measure, *counted, "evals", "s"):
         table.add_column(heading, justify="left" if heading in ("run", "model", "sampler") else "right")
-    for point in points:
-        sampler, temperature = f"{point.options['sampler']} {point.steps}", point.options["temperature"]
+    for row, point in enumerate(points):
+        temperature = point.options["temperature"]
         table.add_row(
             point.run,
             point.model,
-            sampler + (f" T={temperature:g}" if temperature else ""),
+            f"{point.options['sampler']} {point.steps}" + (f" T={temperature:g}" if temperature else ""),
             point.measured.percent(),
-            *(str(point.refused if heading == "refused" else point.figures["unanswered"]) for heading in counted),
+            *(str(counts[row]) for counts in counted.values()),
             f"{point.evaluations:.0f}",
             f"{point.seconds:.2f}",
         )
-    table.caption = f"{benchmark.measure} with its 95% interval; evaluations of the network and seconds per item"
-    if points[0].groups is not None:
-        num = len(set(points[0].groups))
-        table.caption += f"; the items are of {num:,} functions, and those of one count as less than as many of others"
-    if refused:
-        table.caption += "; refused: the model cannot take these items, and they count as wrong"
-    if "no answer" in counted:
-        table.caption += "; no answer: texts without one, which count as wrong"
-    shortened = "items of which the model saw only a part, as it was trained on shorter ones (--max-length)"
-    table.caption += _counted(shortened, "shortened", points)
-    table.caption += _counted("texts that wanted to grow beyond the longest", "hit_max_length", points)
-    table.caption_justify = "left"
     return table
-
-
-def _counted(what: str, name: str, points: Sequence[Point]) -> str:
-    """Return a line with how many there are of each point; nothing if there are none."""
-    counts = [
-        f"{getattr(point, name):,} of {point.num:,} ({point.run}, {point.steps} steps)"
-        for point in points
-        if getattr(point, name)
-    ]
-    return escape(f"\n{what}: {', '.join(counts)}") if counts else ""

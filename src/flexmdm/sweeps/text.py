@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flexmdm.evaluation.distances import Estimate
 from flexmdm.evaluation.fluency import (
-    Perplexity,
     ReferenceLM,
     distinct_n,
     generative_perplexity,
@@ -17,23 +18,89 @@ from flexmdm.evaluation.fluency import (
 )
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.evaluation.lengths import length_fidelity
-from flexmdm.generation.decoding import Decoding
-from flexmdm.generation.defaults import DEFAULTS, STEPS, Defaults
-from flexmdm.generation.generate import sampler_named
-from flexmdm.generation.samplers import Grid
-from flexmdm.sweeps.scores import LikelihoodScore, TextScore
-from flexmdm.sweeps.sweep import OF_SAMPLERS, Entrant, Refused, Scored, measured
+from flexmdm.evaluation.trials import without_nan
+from flexmdm.generation.defaults import DEFAULTS, STEPS
+from flexmdm.progress import ProgressBar
+from flexmdm.sweeps.sweep import Benchmark, Refused, Scored, Writer, check_sampler, measured
 from flexmdm.tasks.likelihoods import bits
-from flexmdm.tasks.pipeline import Answer, bar_on_stderr
-from flexmdm.tasks.task import Task
+from flexmdm.tasks.pipeline import Answer
 from flexmdm.tasks.text.pipeline import TextPipeline
 
-if TYPE_CHECKING:
-    from flexmdm.backbones.model import FlexMDMModel
-
 OPENING = 32  # tokens whose entropy is compared, whatever the lengths of the texts
-_NOTHING = Interval(float("nan"), float("nan"), float("nan"))
-_COSTS_NOTHING: dict[str, Any] = {"evaluations": float("nan"), "seconds": float("nan")}
+_NOTHING = Interval(math.nan, math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class TextScore:
+    """Measures of ``num`` texts of one model, sampler and number of steps.
+
+    Attributes:
+        model, sampler, steps, temperature, num: what was asked. 0 steps: not sampled at all, as held-out texts, which
+            show what the other scores can be compared with.
+        length_w1, length_ks: of `length_fidelity`, in tokens and from 0 to 1.
+        generative_perplexity: of the corpus, under the reference model.
+        read: texts that the reference model was given, the first ones; 0 without one.
+        kept, truncated: share of these that were long enough for it, and how many were cut to its window.
+        entropy: `unigram_entropy`, mean over the texts, in nats. It grows with the length of a text.
+        opening_entropy: that of the first 32 tokens of the texts that have so many, whatever their lengths.
+        distinct_1, distinct_2, distinct_3: `distinct_n` of all texts pooled; it falls as there are more.
+        evaluations, seconds: per text.
+        samples: texts, of which the page shows the first twenty.
+        lengths: of all texts in tokens, those of ``samples`` first.
+    """
+
+    model: str
+    sampler: str
+    steps: int
+    temperature: float
+    num: int
+    length_w1: Interval
+    length_ks: Interval
+    generative_perplexity: Interval
+    kept: float
+    entropy: Interval
+    distinct_1: float
+    distinct_2: float
+    distinct_3: float
+    evaluations: float
+    seconds: float
+    opening_entropy: Interval = _NOTHING
+    samples: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    read: int = 0
+    truncated: int = 0
+
+    @property
+    def series(self) -> str:
+        """Return the name that scores share which differ in their steps alone."""
+        words = [self.model, self.sampler, "" if self.temperature == 1 else f"T={self.temperature:g}"]
+        return " ".join(word for word in words if word)
+
+    @property
+    def label(self) -> str:
+        return f"{self.series}, {self.steps:,} steps" if self.steps else self.series
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers and texts for a JSON file; a number that does not exist is ``None``."""
+        return without_nan(asdict(self))
+
+
+@dataclass(frozen=True)
+class LikelihoodScore:
+    """Bits that a model needs for held-out texts, as upper bounds with standard errors.
+
+    The end of a sequence is paid for in all of them; ``num`` is the number of sequences.
+    """
+
+    model: str
+    bits_per_sequence: Estimate
+    bits_per_token: float
+    bits_per_character: Estimate
+    num: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers for a JSON file; a number that does not exist is ``None``."""
+        return without_nan(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -41,7 +108,6 @@ class Judge:
     """Held-out sequences that samples are compared with.
 
     Attributes:
-        texts, tokens: held-out sequences.
         lm: the reference model; ``None`` leaves perplexities out.
         most: texts that the reference model reads of each model, the first ones; by default all.
     """
@@ -61,10 +127,11 @@ class Judge:
     def figures(self, texts: Sequence[str], tokens: Sequence[Sequence[int]]) -> dict[str, Any]:
         """Return the measures of texts, whoever wrote them, by their names in a `TextScore`."""
         fidelity = length_fidelity([len(t) for t in tokens], [len(t) for t in self.tokens])
-        perplexity, kept, read, truncated = _NOTHING, float("nan"), 0, 0
+        perplexity, kept, read, truncated = _NOTHING, math.nan, 0, 0
         if self.lm is not None:
             given = texts[: self.most]
-            found = _perplexity(self.lm, given)
+            with ProgressBar("reading", len(given)) as bar:
+                found = generative_perplexity(self.lm, given, progress=bar.update)
             perplexity, kept, read, truncated = found.corpus, found.kept_share, len(given), found.truncated
         return {
             "length_w1": Interval(fidelity.w1, fidelity.w1_low, fidelity.w1_high),
@@ -83,53 +150,34 @@ class Judge:
     def held_out(self, num: int) -> TextScore:
         """Return the score of as many held-out sequences: distances of a part of them from all of them."""
         texts, tokens = self.texts[:num], self.tokens[:num]
-        return TextScore("held-out", "", 0, 1.0, len(texts), **_COSTS_NOTHING, **self.figures(texts, tokens))
+        costs: dict[str, Any] = {"evaluations": math.nan, "seconds": math.nan}
+        return TextScore("held-out", "", 0, 1.0, len(texts), **costs, **self.figures(texts, tokens))
 
     def xz(self) -> float:
         """Return the bits per character of xz on the held-out texts."""
         return xz_bits_per_character(self.texts)
 
 
-def _perplexity(lm: ReferenceLM, texts: Sequence[str]) -> Perplexity:
-    with bar_on_stderr() as progress:
-        bar = progress.add_task("reading", total=len(texts))
-        return generative_perplexity(
-            lm, texts, progress=lambda done, total: progress.update(bar, completed=done, total=total)
-        )
-
-
 @dataclass(frozen=True)
-class Samples:
-    """Samples from nothing as a benchmark of `flexmdm.sweeps.sweep`: none is right or wrong, all are compared at once.
-
-    Attributes:
-        judge: what they are compared with.
-        num: how many.
-    """
+class Samples(Benchmark):
+    """Samples from nothing as a benchmark: none is right or wrong, all are compared with held-out texts at once."""
 
     judge: Judge
     num: int
-    name: str = "text"
-    title: str = "samples"
-    measure: str = "length_w1"
-    groups: None = None
-
-    @property
-    def defaults(self) -> Defaults:
-        """Return the samplers of all that writes."""
-        return DEFAULTS["writing"]
+    name = "text"
+    title = "samples"
+    measure = "length_w1"
+    defaults = DEFAULTS["writing"]
+    pipelines = (TextPipeline,)
+    asks = "samples from nothing are text"
 
     @property
     def items(self) -> Sequence[Sequence[str]]:
         """Return as many empty texts, each one gap."""
         return [["", ""]] * self.num
 
-    def entrant(self, name: str, task: Task, model: FlexMDMModel) -> Entrant:
-        """Return a run on text."""
-        pipeline = task.pipeline(model)
-        if not isinstance(pipeline, TextPipeline):
-            raise ValueError(f"{name} was trained on the task {task.name}, and samples from nothing are text")
-        return Entrant.of(name, task, model, pipeline.fill)
+    def writer(self, name: str, pipeline: TextPipeline) -> Writer:
+        return pipeline.fill
 
     def line(self, number: int, answer: Answer | Refused) -> dict[str, Any]:
         return {"text": answer.text, "tokens": list(answer.tokens)}
@@ -141,11 +189,10 @@ class Samples:
 
 def check(name: str, pipeline: TextPipeline, steps: Sequence[int], **options: Any) -> None:
     """Raise if something is wrong with options of `measure`, before anything is measured."""
-    decoding = Decoding(options.get("temperature", 1.0), options.get("top_k"), options.get("top_p"))
-    own = {key: options[key] for key in OF_SAMPLERS if key in options}
+    options["sampler"] = options.get("sampler") or _default_sampler(pipeline)
     try:
         for count in steps:
-            sampler_named(options.get("sampler") or _default_sampler(pipeline), Grid(count), decoding, **own)
+            check_sampler(options, count)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
@@ -162,24 +209,21 @@ def measure(
     steps: int = STEPS,
     sampler: str | None = None,
     temperature: float = 1.0,
+    seed: int = 0,
     **options: Any,
 ) -> TextScore:
     """Draw ``num`` samples from nothing and judge them."""
-    benchmark, seed = Samples(judge, num), options.pop("seed", 0)
-    sampler = sampler or _default_sampler(pipeline)
-    asked: dict[str, Any] = {"sampler": sampler, "steps": steps, "temperature": temperature}
-    entrant = benchmark.entrant(name, pipeline.task, pipeline.model)
-    point = measured(benchmark, entrant, {**asked, **options}, seed)
-    costs: dict[str, Any] = {"evaluations": point.evaluations, "seconds": point.seconds}
-    return TextScore(name, num=num, **asked, **costs, length_w1=point.measured, **point.figures)
+    benchmark = Samples(judge, num)
+    options |= {"sampler": sampler or _default_sampler(pipeline), "steps": steps, "temperature": temperature}
+    point = measured(benchmark, benchmark.entrant(name, pipeline.task, pipeline.model), options, seed)
+    figures: dict[str, Any] = {**point.figures, "length_w1": point.measured}
+    figures |= {"evaluations": point.evaluations, "seconds": point.seconds}
+    return TextScore(name, options["sampler"], steps, temperature, num, **figures)
 
 
 def held_out_bits(name: str, pipeline: TextPipeline, num: int, num_times: int = 64, seed: int = 0) -> LikelihoodScore:
     """Return the likelihood of ``num`` held-out sequences."""
     index = pipeline.task.validation.some(num)
-    with bar_on_stderr() as progress:
-        bar = progress.add_task(f"{name}, likelihood", total=len(index))
-        found = bits(
-            pipeline.model, pipeline.task, index, num_times, seed, lambda done: progress.update(bar, completed=done)
-        )
+    with ProgressBar(f"{name}, likelihood", len(index)) as bar:
+        found = bits(pipeline.model, pipeline.task, index, num_times, seed, bar.update)
     return LikelihoodScore(name, found.per_sequence, found.per_token.value, found.per_character, found.sequences)
