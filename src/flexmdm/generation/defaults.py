@@ -18,6 +18,7 @@ class Defaults:
         revealing: sampler of an MDM.
         temperature: of the tokens; 0 takes the most probable one.
         steps: grid points.
+        draws: draws per answer, of which the most probable are kept.
         settings: further options of a sampler, by its name, where they differ from the sampler's own defaults.
     """
 
@@ -25,6 +26,7 @@ class Defaults:
     revealing: str = "tau"
     temperature: float = 1.0
     steps: int = STEPS
+    draws: int = 1
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def options(self, inserts: bool) -> dict[str, Any]:
@@ -41,11 +43,13 @@ _PAPER: dict[str, dict[str, Any]] = {
     "adaptive": {"confidence": "top_prob", "window": (5.0, 64)},
     "low_confidence": {"block": 32},
 }
-# Writing: sequences as they come. Planning: one wants the best path, and LLaDA's low-confidence remasking plans better
-# than `adaptive` at every K on 21 x 21 (benchmarks/results/maze21.md). The two benchmarks: the paper's samplers, with
-# their settings.
+# Writing: sequences as they come. Filling: gaps of a text are short, and one wants good answers, so the best of several
+# draws in fewer steps. Planning: one wants the best path, and LLaDA's low-confidence remasking plans better than
+# `adaptive` at every K on 21 x 21 (benchmarks/results/maze21.md). The two benchmarks: the paper's samplers, with their
+# settings.
 DEFAULTS = {
     "writing": Defaults(),
+    "filling": Defaults(steps=32, draws=8),
     "planning": Defaults("spaced", "low_confidence", temperature=0.0),
     "gsm8k": Defaults("adaptive", "low_confidence", temperature=0.0, settings=_PAPER),
     "humaneval-infill": Defaults("adaptive", "adaptive", temperature=0.0, settings=_PAPER),

@@ -1,4 +1,4 @@
-"""The bits that a model needs for held-out sequences, by the marginalised likelihood."""
+"""The probabilities that a model gives to held-out sequences and to answers, by the marginalised likelihood."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from flexmdm.canvas import Template
+from flexmdm.canvas import Prompt, Template
 from flexmdm.evaluation.distances import Estimate
+from flexmdm.generation.ranking import answer_likelihood
 from flexmdm.objective import likelihood
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.task import Task
@@ -71,6 +72,24 @@ def bits_of(model: FlexMDMModel, task: Task, tokens: Sequence[int], num_times: i
     x1, template = task.layout.example(x1, Template.free(x1))
     found = likelihood(model.denoiser(), x1, num_times=num_times, seed=seed, template=template)
     return Estimate(float(found.nats) / math.log(2), float(found.standard_error) / math.log(2))
+
+
+def answer_nats(
+    model: FlexMDMModel,
+    task: Task,
+    prompts: Sequence[Prompt],
+    sequences: Sequence[Sequence[int]],
+    given: Sequence[Sequence[bool]],
+    num_times: int = 32,
+    seed: int = 0,
+) -> Tensor:
+    """Return -log p(answer | prompt) of each generated sequence in nats, ``[B]``, all by the same random numbers."""
+    denoiser, at_a_time = model.denoiser(), max(_LARGEST // (num_times * task.width * task.vocab_size), 1)
+    parts = []
+    for start in range(0, len(prompts), at_a_time):
+        some = (column[start : start + at_a_time] for column in (prompts, sequences, given))
+        parts.append(answer_likelihood(denoiser, *some, num_times, seed=seed).nats)
+    return torch.cat(parts).cpu()
 
 
 def _ratio(above: Tensor, below: Tensor) -> Estimate:

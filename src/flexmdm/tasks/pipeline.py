@@ -21,6 +21,7 @@ from flexmdm.denoiser import Denoiser, Prediction
 from flexmdm.generation import Event, Progress, generate
 from flexmdm.generation.defaults import DEFAULTS
 from flexmdm.progress import ProgressBar
+from flexmdm.tasks.likelihoods import answer_nats
 from flexmdm.tasks.task import Task
 
 if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
@@ -43,6 +44,8 @@ class Answer:
         prompt: what it started from.
         context, around: tokens of the given text that the model saw, and that there are; fewer if they left no room.
         pieces: the given text before, between and behind the gaps, where the answer is the whole text.
+        fits: whether it can stand where it stands: no gap is empty, and words do not run into a space that was given.
+        log_prob: log of its probability given the prompt, in nats, where answers were ranked.
     """
 
     text: str
@@ -55,6 +58,8 @@ class Answer:
     context: int = 0
     around: int = 0
     pieces: tuple[str, ...] = ()
+    fits: bool = True
+    log_prob: float | None = None
 
     @property
     def shortened(self) -> bool:
@@ -144,6 +149,7 @@ class Pipeline(Generic[AnyTask]):
         names: Sequence[str] = (),
         callback: Callback | None = None,
         prompt: dict[str, Any] | None = None,
+        draws: int = 1,
         **options: Any,
     ) -> list[Answer]:
         """Write ``num`` answers to each request.
@@ -154,14 +160,33 @@ class Pipeline(Generic[AnyTask]):
             names: what an error calls each request, such as its line; by default text 1, text 2 and so on.
             callback: called with (answers already complete, `flexmdm.generation.Progress`) after every step.
             prompt: settings of `prompt`.
+            draws: draws per answer; with more than 1 the most probable ones of each request are kept, the best first.
             options: of `flexmdm.generate`.
         """
         if isinstance(requests, str):
             raise ValueError(f"requests are a list, and this is one text: [{requests!r}]")
         tokens = of_each(requests, self.encode, names)
         prompts = of_each(tokens, lambda one: self.prompt(one, **(prompt or {})), names)
-        found = generated(self.task, self.model, prompts, num, trace, seed, callback=callback, **options)
-        return [self.decode(requests[one.prompt], tokens[one.prompt], prompts[one.prompt], one) for one in found]
+        if draws < 1:
+            raise ValueError(f"draws must be at least 1, got {draws}")
+        found = list(generated(self.task, self.model, prompts, num * draws, trace, seed, callback=callback, **options))
+        answers = [self.decode(requests[one.prompt], tokens[one.prompt], prompts[one.prompt], one) for one in found]
+        return answers if draws == 1 else self._most_probable(answers, found, num, seed)
+
+    def _most_probable(self, answers: list[Answer], found: list[Generated], num: int, seed: int) -> list[Answer]:
+        """Return the ``num`` best answers to each prompt: those that fit, distinct ones first, by their probability."""
+        names = [(one.prompt, tuple(one.sequence)) for one in found]
+        first = {name: index for index, name in reversed(list(enumerate(names)))}  # of equal draws one is measured
+        measured = sorted(first.values())
+        columns = ([answers[i].prompt, found[i].sequence, found[i].given] for i in measured)
+        nats = answer_nats(self.model, self.task, *map(list, zip(*columns, strict=True)), seed=seed).tolist()
+        nats_of = dict(zip((names[i] for i in measured), nats, strict=True))
+        best: dict[int, list[tuple[bool, bool, float, int]]] = {}
+        for index, (name, answer) in enumerate(zip(names, answers, strict=True)):
+            rank = (not answer.fits, first[name] != index, nats_of[name], index)
+            best.setdefault(name[0], []).append(rank)
+        chosen = [index for prompt in sorted(best) for *_, index in sorted(best[prompt])[:num]]
+        return [replace(answers[index], log_prob=-nats_of[names[index]]) for index in chosen]
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model and all that `from_pretrained` needs to a folder, which can then go anywhere.

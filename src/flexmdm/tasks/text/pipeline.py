@@ -13,6 +13,7 @@ from flexmdm.canvas import Prompt
 from flexmdm.data import TextTokenizer
 from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.evaluation.distances import Estimate
+from flexmdm.generation.defaults import DEFAULTS
 from flexmdm.tasks.likelihoods import bits_of
 from flexmdm.tasks.pipeline import Answer, Callback, Generated, Pipeline, of_each, texts_of
 from flexmdm.tasks.text.task import TextTask
@@ -54,13 +55,16 @@ class TextPipeline(Pipeline[TextTask]):
         gap_marker: str = GAP_MARKER,
         *,
         full: bool = False,
+        draws: int | None = None,
         **options: Any,
     ) -> Any:
         """Fill every ``gap_marker``: a string for a string, a list for a list or if ``num`` is more than 1.
 
-        The options are those of `fill`: ``minimum`` and ``maximum`` tokens per gap, ``seed``, and those of
-        `flexmdm.generate`.
+        For each answer there are several ``draws``, and of all that were drawn the most probable are kept, the best
+        first; with ``draws=1`` they come as they are drawn. The other options are those of `fill`: ``minimum`` and
+        ``maximum`` tokens per gap, ``seed``, and those of `flexmdm.generate`.
         """
+        options["draws"] = DEFAULTS["filling"].draws if draws is None else draws
         texts = [text] if isinstance(text, str) else list(text)
         pieces = of_each(texts, lambda one: pieces_of(one, gap_marker), options.get("names") or ())
         return texts_of(self.fill(pieces, num, **options), isinstance(text, str), full)
@@ -82,6 +86,7 @@ class TextPipeline(Pipeline[TextTask]):
         seed: int = 0,
         names: Sequence[str] = (),
         callback: Callback | None = None,
+        draws: int = 1,
         **options: Any,
     ) -> list[Answer]:
         """Write ``num`` answers for each text, given as the pieces between its gaps.
@@ -89,13 +94,13 @@ class TextPipeline(Pipeline[TextTask]):
         Args:
             texts: for each text its pieces; an empty first or last piece leaves that end open.
             minimum, maximum: tokens per gap.
-            num, trace, seed, names, callback: of `Pipeline.answers`.
+            num, trace, seed, names, callback, draws: of `Pipeline.answers`.
             options: of `flexmdm.generate`.
         """
         if isinstance(texts, str) or any(isinstance(pieces, str) for pieces in texts):
             raise ValueError("fill takes the pieces of each text, such as [['The ', ' sat']]; for texts use infill")
         limits = {"minimum": minimum, "maximum": maximum}
-        return self.answers(texts, num, trace, seed, names, callback, limits, **options)
+        return self.answers(texts, num, trace, seed, names, callback, limits, draws, **options)
 
     def prompt(
         self, tokens: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None, **settings: Any
@@ -114,9 +119,9 @@ class TextPipeline(Pipeline[TextTask]):
 
     def decode(self, request: Sequence[str], tokens: Sequence[Sequence[int]], prompt: Prompt, one: Generated) -> Answer:
         """Return the text with its gaps filled; the given pieces stand in it byte for byte."""
-        gaps = self._decode(request, tokens, fillings(one.sequence, one.given, prompt, tokens))
+        gaps, fits = self._decode(request, tokens, fillings(one.sequence, one.given, prompt, tokens))
         text = "".join(piece + gap for piece, gap in zip(request, (*gaps, ""), strict=True))
-        return one.answer(text, gaps, self.task.clean(one.sequence), prompt, pieces=tuple(request))
+        return one.answer(text, gaps, self.task.clean(one.sequence), prompt, pieces=tuple(request), fits=fits)
 
     def encode(self, request: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each piece of a text."""
@@ -134,9 +139,12 @@ class TextPipeline(Pipeline[TextTask]):
 
     def _decode(
         self, pieces: Sequence[str], given: Sequence[Sequence[int]], found: Sequence[Sequence[int]]
-    ) -> tuple[str, ...]:
-        """Return the text of the gaps, with the spaces that their tokens imply and nobody has written."""
-        gaps, before, seen = [], list(given[0]), self.task.text.decode(given[0])
+    ) -> tuple[tuple[str, ...], bool]:
+        """Return the text of the gaps, with the spaces that their tokens imply and nobody has written.
+
+        Beside it whether the fillings fit: none is empty, and each begins a word where a space was written.
+        """
+        gaps, before, seen, fits = [], list(given[0]), self.task.text.decode(given[0]), True
         for (piece, following), tokens, behind in zip(pairwise(pieces), found, given[1:], strict=True):
             inside = self.task.clean(tokens)
             gap = self._decode_after(before, inside)
@@ -145,9 +153,11 @@ class TextPipeline(Pipeline[TextTask]):
             seen = self._decode_after(before, behind)
             if before and following and not following[0].isspace() and seen.startswith(" "):
                 gap += " "
-            gaps.append(gap.removeprefix(" ") if unseen or self._without_last_space(piece) != piece else gap)
+            spaced = unseen or self._without_last_space(piece) != piece
+            fits &= bool(gap.strip()) and (gap.startswith(" ") or not spaced)
+            gaps.append(gap.removeprefix(" ") if spaced else gap)
             before += behind
-        return tuple(gaps)
+        return tuple(gaps), fits
 
     def _decode_after(self, before: list[int], tokens: Sequence[int]) -> str:
         """Return the text of tokens behind others; some tokenizers begin a word with a space only there."""
