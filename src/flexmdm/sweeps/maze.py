@@ -16,8 +16,7 @@ from flexmdm.generation.generate import Progress
 from flexmdm.sweeps.journal import Journal
 from flexmdm.sweeps.sweep import Entrant, Refused, Scored, measured
 from flexmdm.tasks.maze.checker import check
-from flexmdm.tasks.maze.pipeline import MazePipeline
-from flexmdm.tasks.maze.task import MazeTask
+from flexmdm.tasks.maze.task import MazePipeline, MazeTask
 from flexmdm.tasks.pipeline import Answer
 from flexmdm.tasks.task import Task
 

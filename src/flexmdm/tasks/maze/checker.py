@@ -15,12 +15,10 @@ class Checked:
     Attributes:
         valid: ``[B]`` bool, not empty, all cells open and every move to one of the four neighbours.
         in_order: ``[B]`` bool, from the first subgoal to the last, with all others on the way in their order.
-        lengths: ``[B]`` int64, how many tokens the sequence has.
     """
 
     valid: np.ndarray
     in_order: np.ndarray
-    lengths: np.ndarray
 
     @property
     def success(self) -> np.ndarray:
@@ -37,17 +35,9 @@ def check(passable: np.ndarray, sequences: Sequence[Sequence[int]], subgoals: Se
     >>> checked.valid, checked.in_order, checked.success
     (array([False,  True,  True]), array([ True,  True, False]), array([False,  True, False]))
     """
-    if passable.ndim != 2 or passable.dtype != bool:
-        raise ValueError(f"passable must be a 2-D array of bool, got {passable.dtype} of shape {passable.shape}")
-    if len(sequences) != len(subgoals):
-        raise ValueError(f"every sequence has its subgoals, got {len(sequences)} sequences and {len(subgoals)} lists")
-    empty = [number for number, goals in enumerate(subgoals) if not len(goals)]
-    if empty:
-        raise ValueError(f"sequence {empty[0]} has no subgoals: give at least its start and its goal")
     return Checked(
         valid=np.array([_is_walk(passable, sequence) for sequence in sequences], dtype=bool),
         in_order=np.array([_meets(s, goals) for s, goals in zip(sequences, subgoals, strict=True)], dtype=bool),
-        lengths=np.array([len(sequence) for sequence in sequences], dtype=np.int64),
     )
 
 
@@ -101,8 +91,8 @@ def legal_moves(passable: np.ndarray, sequence: Sequence[int]) -> np.ndarray:
 
 
 def _is_walk(passable: np.ndarray, sequence: Sequence[int]) -> bool:
-    open_everywhere = bool(open_cells(passable, sequence).all())
-    return len(sequence) > 0 and open_everywhere and bool(legal_moves(passable, sequence).all())
+    is_open, legal = open_cells(passable, sequence), legal_moves(passable, sequence)
+    return len(sequence) > 0 and bool(is_open.all() and legal.all())
 
 
 def _meets(sequence: Sequence[int], subgoals: Sequence[int]) -> bool:
