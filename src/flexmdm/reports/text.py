@@ -250,8 +250,7 @@ def _step_panel(scores: Sequence[TextScore], series: list[str], measure: str, **
     curves = []
     for name in series:
         mine = sorted(((score.steps, value) for score, value in known if score.series == name), key=lambda one: one[0])
-        ends = [(value.value - value.low, value.high - value.value) for _, value in mine]
         if mine:
-            curves.append(Curve(name, [steps for steps, _ in mine], [value.value for _, value in mine], ends))
+            curves.append(Curve(name, *zip(*mine, strict=True)))
     references = {score.label: value.value for score, value in known if not score.steps}
     return Panel("", "", curves, across="steps of the sampler", references=references, **options)
