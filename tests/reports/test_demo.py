@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from flexmdm.generation import Event
-from flexmdm.reports.demo import Contender, Story, filled, growing, grown, page_of, planned
-from flexmdm.reports.maze import WRONG
+from flexmdm.reports.demo import Contender, Story, filled, growing, grown, page_of
+from flexmdm.reports.maze import WRONG, planned
 from flexmdm.sweeps.maze import MazeScore, Plans
 from flexmdm.tasks.maze.task import MazeTask
 

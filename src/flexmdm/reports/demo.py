@@ -11,29 +11,19 @@ from flexmdm.evaluation.intervals import Interval, rate
 from flexmdm.generation import Event
 from flexmdm.reports.charts import COLOURS, INK, SOFT, draw_lengths, inline_svg, loss_figure
 from flexmdm.reports.film import frames_of
-from flexmdm.reports.maze import FLOOR, WALL, WRONG, course_colours
+from flexmdm.reports.maze import FLOOR, WALL, WRONG, Move, Picture, course_colours, planned, point_of
 from flexmdm.reports.pages import render
 from flexmdm.sweeps.maze import Plans
-from flexmdm.tasks.maze.checker import legal_moves, open_cells
 from flexmdm.tasks.maze.grid import Maze
 from flexmdm.tasks.models import FLEXMDM, TITLES
 
 STRIP = 8  # frames of the film strip
 SHOWN = 2  # problems shown for each number of subgoals
-Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One model: how it was trained, and what it planned for each number of subgoals.
-
-    Attributes:
-        model: ``flexmdm`` or ``mdm``.
-        sampler: how it plans, in words.
-        parameters, steps, seconds: of its network and training.
-        log: of its training, as `read_log` gives it.
-        plans: one entry for each number of subgoals.
-    """
+    """One model: the sampler in words, how it was trained, and what it planned for each number of subgoals."""
 
     model: str
     sampler: str
@@ -85,15 +75,12 @@ class Story:
     """The content of the page.
 
     Attributes:
-        maze: the maze.
         contenders: FlexMDM, then MDM.
         growths: how each came to its answer to one problem, by model.
         held_out: shares of the lengths of the held-out paths that the problems are made from.
         longest: cells of the longest path there is, so masks of an MDM.
-        training_paths: how many were learned from.
         minutes: of training, each.
         facts: more to know, as names and values.
-        command: what made the page.
     """
 
     maze: Maze
@@ -229,66 +216,19 @@ def filled(events: Sequence[Event], subgoals: Sequence[int], first: int, frames:
     return Growth(tuple(boxes), tuple(subgoals), frames)
 
 
-# Drawings, for the template -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Move:
-    """A line from cell to cell, and the frame that shows it first; None for always."""
-
-    start: Point
-    end: Point
-    colour: str
-    frame: int | None = None
-
-    @property
-    def wrong(self) -> bool:
-        return self.colour == WRONG
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A path in a maze, in tenths of a cell: its moves, cells with colour and frame, cells in walls, and subgoals."""
-
-    moves: Sequence[Move]
-    cells: Sequence[tuple[Point, str, int | None]]
-    blocked: Sequence[Point]
-    rings: Sequence[tuple[Point, str]]
-
-
-def planned(maze: Maze, path: Sequence[int], subgoals: Sequence[int]) -> Picture:
-    """Return a whole path; moves and cells that the maze does not allow and missed subgoals are red."""
-    path = [token for token in path if 0 <= token < maze.size**2]
-    colours, at = course_colours(len(path)), [_centre(maze, token) for token in path]
-    legal = legal_moves(maze.passable, path) if len(path) > 1 else ()
-    moves = [Move(at[k], at[k + 1], colours[k + 1] if fine else WRONG) for k, fine in enumerate(legal)]
-    blocked = [point for point, fine in zip(at, open_cells(maze.passable, path), strict=True) if not fine]
-    rings = [(_centre(maze, token), colours[path.index(token)] if token in path else WRONG) for token in subgoals]
-    return Picture(moves, [], blocked, rings)
-
-
 def growing(maze: Maze, growth: Growth, frame: int | None = None) -> Picture:
     """Return what is revealed of a path by a frame, or all of it, each part with the frame that shows it."""
-    known = [(box, _centre(maze, box.token)) for box in growth.boxes if box.token is not None]
+    last = growth.frames - 1 if frame is None else frame
+    known = [(box, point_of(maze, box.token)) for box in growth.boxes if box.token is not None]
     moves = []
     for box, after in pairwise(growth.boxes):
         if box.token is not None and after.token is not None:
-            (x, y), (to_x, to_y) = _centre(maze, box.token), _centre(maze, after.token)
-            near = abs(x - to_x) + abs(y - to_y) <= 10
+            start, end = point_of(maze, box.token), point_of(maze, after.token)
+            near = math.dist(start, end) <= 1
             # Of cells that are no neighbours it is certain only at the end that nothing comes between.
             when = max(box.shown, after.shown) if near else growth.frames - 1
-            if frame is None or when <= frame:
-                colour = after.colour if near else WRONG
-                moves.append(Move((x, y), (to_x, to_y), colour, when if frame is None else None))
-    cells = [
-        (point, box.colour, box.shown if frame is None else None)
-        for box, point in known
-        if not box.subgoal and (frame is None or box.shown <= frame)
-    ]
-    rings = {box.token: box.colour for box, _ in reversed(known)}
-    return Picture(moves, cells, [], [(_centre(maze, token), rings.get(token, SOFT)) for token in growth.subgoals])
-
-
-def _centre(maze: Maze, token: int) -> Point:
-    row, column = maze.cell(token)
-    return 10 * column + 5, 10 * row + 5
+            moves.append(Move(start, end, after.colour if near else WRONG, when))
+    cells = [(point, box.colour, box.shown) for box, point in known if not box.subgoal and box.shown <= last]
+    colours = {box.token: box.colour for box, _ in reversed(known)}
+    rings = [(point_of(maze, token), colours.get(token, SOFT)) for token in growth.subgoals]
+    return Picture([move for move in moves if move.frame <= last], [], rings, cells)
