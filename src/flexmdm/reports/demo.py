@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from flexmdm.evaluation.intervals import Interval, rate
 from flexmdm.generation import Event
@@ -70,66 +71,61 @@ class Contender:
         return next((line["eval_loss"] for line in reversed(self.log) if "eval_loss" in line), None)
 
 
-@dataclass(frozen=True)
-class Story:
-    """The content of the page.
+def page_of(
+    maze: Maze,
+    contenders: Sequence[Contender],
+    growths: Mapping[str, Growth],
+    held_out: Mapping[int, float],
+    **more: Any,
+) -> str:
+    """Return the page.
 
-    Attributes:
+    Args:
+        maze: the maze.
         contenders: FlexMDM, then MDM.
         growths: how each came to its answer to one problem, by model.
         held_out: shares of the lengths of the held-out paths that the problems are made from.
-        longest: cells of the longest path there is, so masks of an MDM.
-        minutes: of training, each.
-        facts: more to know, as names and values.
+        more: the cells of the ``longest`` path (as many as MDM has masks), the number of ``training_paths``, the
+            ``minutes`` of training, ``facts`` as names and values, and the ``command`` that made the page.
     """
-
-    maze: Maze
-    contenders: Sequence[Contender]
-    growths: Mapping[str, Growth]
-    held_out: Mapping[int, float]
-    longest: int
-    training_paths: int
-    minutes: float
-    facts: Mapping[str, str]
-    command: str
-
-    @property
-    def mean_length(self) -> float:
-        return sum(length * share for length, share in self.held_out.items())
-
-
-def page_of(story: Story) -> str:
-    """Return the page."""
-    growth = story.growths[FLEXMDM]
+    growth = growths[FLEXMDM]
     count = min(STRIP, growth.frames)
     return render(
         "demo.html",
-        story=story,
-        first=story.contenders[0],
+        maze=maze,
+        contenders=contenders,
+        growths=growths,
         growth=growth,
         strip=[round(i * (growth.frames - 1) / max(count - 1, 1)) for i in range(count)],
         shown=SHOWN,
+        mean_length=mean_of(held_out),
+        length_charts={one.model: _length_chart(one, held_out) for one in contenders},
+        loss_charts={one.model: _loss_chart(one) for one in contenders},
         planned=planned,
         growing=growing,
-        length_chart=_length_chart,
-        loss_chart=_loss_chart,
         wall=WALL,
         floor=FLOOR,
         wrong=WRONG,
+        **more,
     )
 
 
-def _length_chart(story: Story, contender: Contender) -> str:
+def mean_of(shares: Mapping[int, float]) -> float:
+    """Return the mean of numbers, given the share of each."""
+    return sum(number * share for number, share in shares.items())
+
+
+def _length_chart(contender: Contender, held_out: Mapping[int, float]) -> str:
     lengths = contender.lengths
-    every = range(min([*lengths, *story.held_out]), max([*lengths, *story.held_out]) + 1)
+    every = range(min([*lengths, *held_out]), max([*lengths, *held_out]) + 1)
     figure = draw_lengths(
         edges=[length - 0.5 for length in [*every, every.stop]],
         area=[lengths.count(length) / len(lengths) for length in every],
-        outlines=[(INK, [story.held_out.get(length, 0.0) for length in every])],
+        outlines=[(INK, [held_out.get(length, 0.0) for length in every])],
         across="cells of the path",
         colour=contender.colour,
     )
-    means = f"{contender.mean_length:.1f} cells on average, held-out paths {story.mean_length:.1f}"
+    means = f"{contender.mean_length:.1f} cells on average, held-out paths {mean_of(held_out):.1f}"
     return inline_svg(figure, f"Lengths of the paths of {contender.name}: {means}")
 
 
@@ -149,8 +145,7 @@ class Box:
     Attributes:
         token: the cell, or None for padding.
         subgoal: its number from 1, or 0.
-        born: the first frame that has it, as a mask.
-        shown: the first frame in which it is revealed.
+        born, shown: the first frames that have it, as a mask and revealed.
         colour: of the cell.
     """
 
@@ -184,17 +179,13 @@ def grown(events: Sequence[Event], subgoals: Sequence[int]) -> Growth:
     ([(8, 1, 0, 0), (9, 0, 1, 2), (10, 2, 0, 0)], 3)
     """
     frames = frames_of(events, subgoals)
-    born: dict[int, int] = {}
-    shown: dict[int, int] = {}
-    for number, frame in enumerate(frames):
-        for entry in frame.entries:
-            born.setdefault(entry.identity, number)
-            if entry.token is not None:
-                shown.setdefault(entry.identity, number)
+    number = {frame.steps: number for number, frame in enumerate(frames)}
+    when = {(event.entry, event.kind): number[event.step + 1] for event in events}
     boxes = []
     for entry, colour in zip(frames[-1].entries, course_colours(len(frames[-1].entries)), strict=True):
         subgoal = entry.identity + 1 if entry.identity < len(subgoals) else 0
-        boxes.append(Box(entry.token, subgoal, born[entry.identity], shown[entry.identity], colour))
+        born, shown = (when.get((entry.identity, kind), 0) for kind in ("insert", "reveal"))
+        boxes.append(Box(entry.token, subgoal, born, shown, colour))
     return Growth(tuple(boxes), tuple(subgoals), len(frames))
 
 

@@ -25,10 +25,11 @@ from rich.text import Text
 from flexmdm.generation import generate
 from flexmdm.reports.charts import INK, SOFT
 from flexmdm.reports.files import write_json
-from flexmdm.sweeps.maze import MazeScore, plan, problem_through, settings_of, shortest
+from flexmdm.sweeps.maze import MazeScore, Plans, plan, problem_through, settings_of, shortest
 from flexmdm.tasks.maze.checker import fault, legal_moves, open_cells
 from flexmdm.tasks.maze.grid import Maze
 from flexmdm.tasks.maze.task import MazeTask
+from flexmdm.tasks.models import TITLES
 from flexmdm.tasks.pipeline import bar_on_stderr
 
 if TYPE_CHECKING:
@@ -189,14 +190,20 @@ def legend(ascii_only: bool = False) -> str:
     return f"1, 2, ... the subgoals   {line[1]} the path   x a wrong step   {wall} wall"
 
 
-def evaluate(task: MazeTask, model: FlexMDMModel, counts: Sequence[int], num: int, **options: Any) -> list[MazeScore]:
-    """Plan through held-out problems with each number of subgoals, and print the table."""
-    scores = []
+def plan_each(task: MazeTask, model: FlexMDMModel, counts: Sequence[int], num: int, **options: Any) -> list[Plans]:
+    """Plan through ``num`` held-out problems with each number of subgoals, and show how far that is."""
+    plans = []
     with bar_on_stderr() as progress:
         for count in counts:
-            bar = progress.add_task(f"K = {count}", total=num)
+            bar = progress.add_task(f"{TITLES[task.model]}, K = {count}", total=num)
             options["progress"] = lambda done, _, bar=bar: progress.update(bar, completed=done)
-            scores.append(plan(task, model, count, num, **options).score)
+            plans.append(plan(task, model, count, num, **options))
+    return plans
+
+
+def evaluate(task: MazeTask, model: FlexMDMModel, counts: Sequence[int], num: int, **options: Any) -> list[MazeScore]:
+    """Plan through held-out problems with each number of subgoals, and print the table."""
+    scores = [plans.score for plans in plan_each(task, model, counts, num, **options)]
     Console().print(table_of(scores, f"{task.size} x {task.size} maze, {task.model}, {num} held-out problems each"))
     return scores
 
