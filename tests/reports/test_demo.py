@@ -96,5 +96,5 @@ def test_an_illegal_move_shows_only_when_nothing_can_come_between():
 
 
 def test_a_rate_has_its_interval(story):
-    assert story["contenders"][1].rates[2].percent(each=True) == "33.3% (6.1% - 79.2%)"
+    assert story["contenders"][1].rates["2 subgoals"].percent(each=True) == "33.3% (6.1% - 79.2%)"
     assert story["contenders"][1].num == 3

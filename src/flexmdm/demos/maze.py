@@ -18,14 +18,13 @@ from rich.console import Console
 from rich.table import Table
 
 from flexmdm.demos.race import race
-from flexmdm.generation import generate
 from flexmdm.reports.demo import Contender, Growth, filled, grown, mean_of, page_of
 from flexmdm.reports.maze import plan_each
 from flexmdm.runs.config import RunConfig
-from flexmdm.sweeps.maze import settings_of
 from flexmdm.tasks.loading import load_as
 from flexmdm.tasks.maze.task import MazeTask
 from flexmdm.tasks.models import FLEXMDM, MDM, TITLES
+from flexmdm.tasks.pipeline import generated
 from flexmdm.training.progress import LOG_FILE, read_log
 from flexmdm.training.recipe import Network, Recipe
 
@@ -103,9 +102,6 @@ def config_of(size: int, subgoals: tuple[int, int], seed: int) -> RunConfig:
     return RunConfig(MazeTask(size=size, subgoals=subgoals).to_dict(), NETWORK, replace(RECIPE, seed=seed))
 
 
-# The folder -----------------------------------------------------------------------------------------------------------
-
-
 def make_room(output: Path, config: RunConfig) -> None:
     """Make a folder for the demo, without what an earlier demo left; anything else in its way is an error."""
     runs = [output / RUNS / model for model in TITLES]
@@ -136,9 +132,6 @@ def toml_of(config: RunConfig) -> str:
         said = {key: value for key, value in values.items() if value is not None}  # TOML has no word for nothing
         lines += ["", f"[{part}]", *(f"{key} = {json_format.dumps(value)}" for key, value in said.items())]
     return "\n".join(lines) + "\n"
-
-
-# The work -------------------------------------------------------------------------------------------------------------
 
 
 def train_both(output: Path, config: RunConfig, minutes: float, steps: int | None, console: Console) -> None:
@@ -176,7 +169,7 @@ def measure(folder: Path, counts: Sequence[int], num: int, seed: int) -> Contend
 
 def table_of(contenders: Sequence[Contender], size: int) -> Table:
     """Return a table of success with its 95% interval, for each number of subgoals and overall."""
-    num = contenders[0].num // len(contenders[0].rates)
+    num = contenders[0].num // len(contenders[0].plans)
     table = Table(
         title=f"Success on held-out problems of the {size} x {size} maze, {num:,} each, with 95% intervals",
         caption="\n".join(f"{c.name}: {c.sampler}; {c.evaluations:.0f} evaluations per path" for c in contenders),
@@ -184,26 +177,21 @@ def table_of(contenders: Sequence[Contender], size: int) -> Table:
         caption_justify="left",
         box=SIMPLE_HEAD,
     )
-    table.add_column("subgoals", justify="right")
+    table.add_column("problems", justify="right")
     for contender in contenders:
         table.add_column(contender.name, justify="right", no_wrap=True)
-    for count in contenders[0].rates:
-        table.add_row(str(count), *(c.rates[count].percent(each=True) for c in contenders))
-    table.add_section()
-    table.add_row("all", *(c.overall.percent(each=True) for c in contenders), style="bold")
+    for problems in contenders[0].rates:
+        table.add_row(problems, *(c.rates[problems].percent(each=True) for c in contenders))
+    table.rows[-2].end_section, table.rows[-1].style = True, "bold"
     return table
-
-
-# What is left of it ---------------------------------------------------------------------------------------------------
 
 
 def facts_of(config: RunConfig, task: MazeTask, contenders: Sequence[Contender]) -> dict[str, str]:
     """Return what was run, for the page."""
     network, recipe = config.network, config.recipe
+    low, high = task.subgoals
     return {
-        "maze": f"{task.size} x {task.size}, {len(task.maze.tokens)} open cells; {{}} to {{}} subgoals".format(
-            *task.subgoals
-        ),
+        "maze": f"{task.size} x {task.size}, {len(task.maze.tokens)} open cells; {low} to {high} subgoals",
         "paths": f"{len(task.train):,} to learn from, {len(task.validation):,} held out (no start-goal pair in both)",
         "network": f"{network.layers} blocks, {network.hidden} wide, {network.heads} heads; "
         + ", ".join(f"{c.name} {c.parameters / 1e6:.2f}M parameters" for c in contenders),
@@ -225,16 +213,10 @@ def growths_of(output: Path, contenders: Sequence[Contender], seed: int) -> dict
     traces = {}
     for model_name in TITLES:
         task, model = load_as("maze", output / RUNS / model_name)
-        out = generate(
-            model.denoiser(),
-            prompts=[task.prompt(problem)],
-            seed=seed,
-            first_sequence=number,  # the same random numbers, so the same path
-            trace=True,
-            **settings_of(task),
-        )
-        assert out.trace is not None
-        traces[model_name] = out.trace[0]
+        prompts = [task.prompt(problem)]
+        # As the first sequence has this number, it gets the same random numbers, so the same path.
+        found = generated(task, model, prompts, 1, True, seed, first_sequence=number, purpose="planning")
+        traces[model_name] = next(found).events
     growth = grown(traces[FLEXMDM], problem)
     row = filled(traces[MDM], problem, len(problem) + 1, growth.frames, task.pad)
     return {FLEXMDM: growth, MDM: row}
@@ -265,9 +247,9 @@ def report_of(
     models = {}
     for c in contenders:
         models[c.model] = {
-            "success": c.overall.value,
-            "low": c.overall.low,
-            "high": c.overall.high,
+            "success": c.rates["all"].value,
+            "low": c.rates["all"].low,
+            "high": c.rates["all"].high,
             "num": c.num,
             "sampler": c.sampler,
             "by_subgoals": [plans.score.to_dict() for plans in c.plans],

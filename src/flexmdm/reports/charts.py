@@ -39,6 +39,7 @@ STYLE: dict[Any, Any] = {
 }
 Numbers = Sequence[float] | np.ndarray
 Logs = Mapping[str, Sequence[Mapping[str, float]]]  # by the name of the run, as `read_log` gives them
+_DOTS: dict[str, Any] = {"markersize": 6.5, "markeredgecolor": "white", "markeredgewidth": 0.8}
 _LABEL_DISTANCE = 15.0  # points between the baselines of two labels
 
 
@@ -143,10 +144,10 @@ def quality_panel(title: str, outcomes: Sequence[Outcome], noise: Quality, sampl
 
 
 @rc_context(STYLE)
-def draw_panels(panels: Sequence[Panel], title: str, columns: int = 2) -> Figure:
-    """Return a figure with one chart per panel, ``columns`` beside each other; a curve looks the same in all."""
+def draw_panels(panels: Sequence[Panel], title: str) -> Figure:
+    """Return a figure with one chart per panel, two beside each other; a curve looks the same in all."""
     names = list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves))
-    columns = min(columns, len(panels))
+    columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = new_figure(5.6 * columns, 4.1 * rows + 0.7)
     figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color=INK)
@@ -177,19 +178,10 @@ def _draw_panel(axes: Axes, panel: Panel, names: list[str]) -> None:
     axes.set_xticks(powers, [f"{x:g}" for x in powers])
     for curve in panel.curves:
         number = names.index(curve.label)
-        axes.errorbar(
-            curve.x,
-            [one.value for one in curve.y],
-            yerr=np.array([(one.value - one.low, one.high - one.value) for one in curve.y]).T,  # [2, N]
-            color=COLOURS[number % len(COLOURS)],
-            marker=MARKERS[number % len(MARKERS)],
-            markersize=6.5,
-            markeredgecolor="white",
-            markeredgewidth=0.8,
-            linewidth=1.8,
-            elinewidth=1.0,
-            zorder=3,
-        )
+        values = [one.value for one in curve.y]
+        errors = np.array([(one.value - one.low, one.high - one.value) for one in curve.y]).T  # [2, N]
+        look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+        axes.errorbar(curve.x, values, errors, linewidth=1.8, elinewidth=1.0, zorder=3, **_DOTS, **look)
     for name, value in panel.references.items():
         axes.axhline(value, color=SOFT, linewidth=1.2, linestyle=(0, (5, 4)), zorder=2)
         text = f"{name}: {value:.3g}".encode(errors="replace").decode()

@@ -43,16 +43,15 @@ class Contender:
         return COLOURS[list(TITLES).index(self.model)]
 
     @property
-    def rates(self) -> dict[int, Interval]:
-        return {plans.score.subgoals: rate(int(plans.success.sum()), len(plans.paths)) for plans in self.plans}
-
-    @property
     def num(self) -> int:
         return sum(len(plans.paths) for plans in self.plans)
 
     @property
-    def overall(self) -> Interval:
-        return rate(sum(int(plans.success.sum()) for plans in self.plans), self.num)
+    def rates(self) -> dict[str, Interval]:
+        """Return the share of problems solved, by their number of subgoals, and of all."""
+        solved = {f"{plans.score.subgoals} subgoals": int(plans.success.sum()) for plans in self.plans}
+        each = {name: rate(count, self.num // len(solved)) for name, count in solved.items()}
+        return each | {"all": rate(sum(solved.values()), self.num)}
 
     @property
     def evaluations(self) -> float:
@@ -78,15 +77,11 @@ def page_of(
     held_out: Mapping[int, float],
     **more: Any,
 ) -> str:
-    """Return the page.
+    """Return the page: FlexMDM and MDM, how each came to its answer to one problem, and what they planned.
 
-    Args:
-        maze: the maze.
-        contenders: FlexMDM, then MDM.
-        growths: how each came to its answer to one problem, by model.
-        held_out: shares of the lengths of the held-out paths that the problems are made from.
-        more: the cells of the ``longest`` path (as many as MDM has masks), the number of ``training_paths``, the
-            ``minutes`` of training, ``facts`` as names and values, and the ``command`` that made the page.
+    ``held_out`` are the shares of the lengths of the held-out paths that the problems are made from; ``more`` are the
+    cells of the ``longest`` path (the masks of MDM), the number of ``training_paths``, ``minutes`` of training,
+    ``facts`` as names and values, and the ``command`` that made the page.
     """
     growth = growths[FLEXMDM]
     count = min(STRIP, growth.frames)
@@ -133,9 +128,6 @@ def _loss_chart(contender: Contender) -> str:
     figure = loss_figure({contender.name: contender.log}, [contender.colour], 5.2, 2.5)
     end = "" if contender.held_out_loss is None else f", {contender.held_out_loss:.1f} at the end"
     return inline_svg(figure, f"Loss of {contender.name} against minutes of training{end}")
-
-
-# A path as it grows ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -218,8 +210,9 @@ def growing(maze: Maze, growth: Growth, frame: int | None = None) -> Picture:
             near = math.dist(start, end) <= 1
             # Of cells that are no neighbours it is certain only at the end that nothing comes between.
             when = max(box.shown, after.shown) if near else growth.frames - 1
-            moves.append(Move(start, end, after.colour if near else WRONG, when))
+            if when <= last:
+                moves.append(Move(start, end, after.colour if near else WRONG, when))
     cells = [(point, box.colour, box.shown) for box, point in known if not box.subgoal and box.shown <= last]
     colours = {box.token: box.colour for box, _ in reversed(known)}
     rings = [(point_of(maze, token), colours.get(token, SOFT)) for token in growth.subgoals]
-    return Picture([move for move in moves if move.frame <= last], [], rings, cells)
+    return Picture(moves, [], rings, cells)

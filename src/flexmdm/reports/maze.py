@@ -23,8 +23,8 @@ from rich.table import Table
 from rich.text import Text
 
 from flexmdm.generation import generate
+from flexmdm.reports.answers import write_json
 from flexmdm.reports.charts import INK, SOFT
-from flexmdm.reports.files import write_json
 from flexmdm.sweeps.maze import MazeScore, Plans, plan, problem_through, settings_of, shortest
 from flexmdm.tasks.maze.checker import fault, legal_moves, open_cells
 from flexmdm.tasks.maze.grid import Maze

@@ -93,9 +93,6 @@ def test_a_maze_cannot_be_changed():
         (lambda: Maze.division(7).token(0, 2), r"cell \(0, 2\) is a wall; the nearest open cell is \(1, 2\)"),
         (lambda: Maze.division(7).token(9, 5), r"cell \(9, 5\) is outside the 7 x 7 maze; .* is \(5, 5\)"),
         (lambda: Maze.division(7).token(-1, 1), r"cell \(-1, 1\) is outside .* is \(1, 1\)"),
-        (lambda: Maze.division(7).cell(49), "token 49 is no cell: .* 0 to 48"),
-        (lambda: Maze(np.ones((3, 4), dtype=bool)), r"square grid, got an array of shape \(3, 4\)"),
-        (lambda: Maze(np.zeros((3, 3), dtype=bool)), "none of the 9 cells is open"),
     ],
 )
 def test_errors_say_what_is_wrong_and_what_to_do(wrong, message):

@@ -10,19 +10,13 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """What `check` found, one entry per sequence.
+    """What `check` found of each sequence, ``[B]`` bool."""
 
-    Attributes:
-        valid: ``[B]`` bool, not empty, all cells open and every move to one of the four neighbours.
-        in_order: ``[B]`` bool, from the first subgoal to the last, with all others on the way in their order.
-    """
-
-    valid: np.ndarray
-    in_order: np.ndarray
+    valid: np.ndarray  # not empty, all cells open and every move to one of the four neighbours
+    in_order: np.ndarray  # from the first subgoal to the last, with all others on the way in their order
 
     @property
     def success(self) -> np.ndarray:
-        """Return ``[B]`` bool, valid and in order."""
         return self.valid & self.in_order
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from rich.console import Console
@@ -52,7 +52,10 @@ class MazeTask(MazeSettings):
         for name in ("extra_doors", "held_out"):
             if not isinstance(getattr(self, name), float | int):
                 raise ValueError(f"{name} of a maze is a share between 0 and 1, got {getattr(self, name)!r}")
-        low, high = _span_of(self.subgoals)
+        span: Any = (self.subgoals,) * 2 if _is_whole(self.subgoals) else self.subgoals
+        if not isinstance(span, list | tuple) or len(span) != 2 or not all(map(_is_whole, span)):
+            raise ValueError(f"subgoals are the fewest and the most, such as [2, 12], or one number; got {span!r}")
+        low, high = span
         object.__setattr__(self, "subgoals", (low, high))
         if not _FEWEST <= low <= high:
             raise ValueError(f"subgoals count start and goal and rise, such as 2-12; got {low}-{high}")
@@ -227,16 +230,8 @@ class MazePipeline(Pipeline[MazeTask]):
         return Answer(self.task.show(path), (), tuple(path), *measured, prompt, one.events)
 
 
-def _is_whole(value: object) -> TypeGuard[int]:
+def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _span_of(subgoals: object) -> tuple[int, int]:
-    """Return the fewest and the most subgoals, from two numbers or from one that is both."""
-    span = [subgoals, subgoals] if _is_whole(subgoals) else subgoals
-    if isinstance(span, Sequence) and len(span) == 2 and all(_is_whole(number) for number in span):
-        return span[0], span[1]
-    raise ValueError(f"subgoals are the fewest and the most, such as [2, 12], or one number; got {subgoals!r}")
 
 
 def _check_cells(subgoals: int, longest: int, kind: str) -> None:
