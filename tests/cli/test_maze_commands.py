@@ -122,7 +122,7 @@ def test_a_path_that_fails_is_told_why_and_what_to_try(path, words, run, tmp_pat
 def test_the_picture_says_whether_the_path_is_valid(run, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     titles = []
-    monkeypatch.setattr(report, "draw_maze", lambda axes, maze, path, goals, title, **_: titles.append(title))
+    monkeypatch.setattr(report, "draw_maze", lambda axes, maze, path, goals, title: titles.append(title))
     answers(monkeypatch, RIGHT, [8, 24], [])
     assert command("sample", run, *THERE, "--num", "3")[2] == 0
     assert titles == [

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 from flexmdm.cli import entry
 from flexmdm.demos import maze
 from flexmdm.runs.config import RunConfig, read_config_file
+from flexmdm.sweeps.maze import plan
 from flexmdm.tasks.loading import load
 from flexmdm.training.recipe import Network
 
@@ -68,13 +69,13 @@ def test_both_models_learn_from_the_same_configuration(done):
 
 def test_the_growth_on_the_page_ends_in_the_path_that_was_counted(done):
     task, model = load(done.output / "runs" / "flexmdm")
-    plans = [maze.plan(task, model, count, 5) for count in (2, 3, 4)]
+    plans = [plan(task, model, count, 5) for count in (2, 3, 4)]
     growths = maze.growths_of(done.output, [SimpleNamespace(plans=plans)], seed=0)
     number = plans[1].paths.index([box.token for box in growths["flexmdm"].boxes])
     task, model = load(done.output / "runs" / "mdm")
     assert len(growths["mdm"].boxes) == task.longest_path
     cells = [box.token for box in growths["mdm"].boxes if box.token is not None]
-    counted = maze.plan(task, model, 3, 5)
+    counted = plan(task, model, 3, 5)
     assert counted.problems == plans[1].problems
     assert cells == [token for token in counted.paths[number] if token != task.separator]
 

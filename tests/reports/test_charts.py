@@ -4,6 +4,7 @@ import re
 import pytest
 
 from flexmdm.evaluation.distances import Estimate
+from flexmdm.evaluation.intervals import Interval
 from flexmdm.evaluation.trials import Outcome, Quality, Trial
 from flexmdm.reports.charts import (
     THEME,
@@ -36,7 +37,7 @@ def test_curves_go_by_evaluations_and_leave_out_what_has_no_value():
     panel = quality_panel("a chain", outcomes, NOISE, samples=100)
     assert [curve.label for curve in panel.curves] == ["tau"]
     assert panel.curves[0].x == [8.0, 32.0]
-    assert panel.curves[0].y == [0.4, 0.1] and panel.curves[0].errors == [0.02, 0.01]
+    assert panel.curves[0].y == [Interval(0.4, 0.4 - 0.02, 0.4 + 0.02), Interval(0.1, 0.1 - 0.01, 0.1 + 0.01)]
     assert panel.floor == 0.02
 
 
@@ -55,7 +56,7 @@ def test_a_panel_without_curves_is_drawn_empty():
 
 
 def test_shares_are_drawn_with_their_intervals_from_zero():
-    curve = Curve("mine", [4.0, 16.0], [0.0, 0.5], [(0.0, 0.2), (0.2, 0.3)])
+    curve = Curve("mine", [4.0, 16.0], [Interval(0.0, 0.0, 0.2), Interval(0.5, 0.3, 0.8)])
     (axes,) = draw_panels([Panel("40 items", "accuracy", [curve])], "a benchmark").axes
     bottom, top = axes.get_ylim()
     assert -0.1 < bottom < 0 and 0.8 <= top <= 1.02  # with room for a marker at 0
@@ -96,7 +97,7 @@ def test_every_run_has_its_curve(tmp_path, monkeypatch):
 
 
 def charts():
-    curve = Curve("a $b$ <run>", [16, 64], [200.0, 100.0], [(20.0, 30.0), (10.0, 5.0)])
+    curve = Curve("a $b$ <run>", [16, 64], [Interval(200.0, 180.0, 230.0), Interval(100.0, 90.0, 105.0)])
     steps = Panel("", "", [curve], scale="log", references={"held-out & \ud800": 35.0})
     return [
         inline_svg(draw_panel(steps, ["a $b$ <run>"]), "one"),
@@ -126,7 +127,7 @@ def test_texts_of_a_chart_stay_texts():
 
 
 def test_a_logarithmic_axis_has_room_for_all_intervals_and_references():
-    panel = Panel("", "", [Curve("a", [16], [200.0], [(150.0, 300.0)])], scale="log", references={"truth": 35.0})
+    panel = Panel("", "", [Curve("a", [16], [Interval(200.0, 50.0, 500.0)])], scale="log", references={"truth": 35.0})
     (axes,) = draw_panel(panel, ["a"]).axes
     low, high = axes.get_ylim()
     assert low < 35 and high > 500 and len(axes.get_yticks()) >= 3

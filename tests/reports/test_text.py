@@ -80,15 +80,9 @@ def test_the_page_shows_twenty_samples_of_each_score_and_everything_asked_for(tm
 def test_what_was_not_sampled_or_not_measured_has_its_place(tmp_path):
     reference = score("held-out", steps=0, sampler="", length_w1=NOTHING, length_ks=NOTHING, evaluations=math.nan)
     failed = score("mdm", generative_perplexity=NOTHING, samples=[], lengths=[0, 0])
-    html = written(tmp_path, [reference, failed, score()], likelihoods=[], xz=None)
+    html = written(tmp_path, [reference, failed, score()], likelihoods=[])
     assert "nan" not in html.lower().replace("finance", "")
-    assert html.count("held-out: 80</text>") == 1 and 'id="bits"' not in html  # the dashed line
-    assert written(tmp_path, [reference], likelihoods=[], xz=None).count('class="chart"') == 1
-
-
-def test_a_page_without_scores_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="at least one score"):
-        written(tmp_path, [])
+    assert html.count("held-out: 80</text>") == 1  # the dashed line
 
 
 def test_the_table_has_values_with_their_intervals():

@@ -179,7 +179,7 @@ def _refuse(options: dict[str, Any], why: str) -> None:
 
 
 def _write(file: Path | None, rows: list[dict[str, Any]]) -> None:
-    from flexmdm.reports.files import write_json
+    from flexmdm.reports.answers import write_json
 
     if file is not None:
         write_json(file, rows[0] if len(rows) == 1 else rows)

@@ -15,17 +15,16 @@ from typing import Any
 import torch
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from flexmdm.demos.race import race
-from flexmdm.generation import generate
-from flexmdm.reports.demo import Contender, Growth, Story, filled, grown, page_of
+from flexmdm.reports.demo import Contender, Growth, filled, grown, mean_of, page_of
+from flexmdm.reports.maze import plan_each
 from flexmdm.runs.config import RunConfig
-from flexmdm.sweeps.maze import Plans, plan, settings_of
 from flexmdm.tasks.loading import load_as
 from flexmdm.tasks.maze.task import MazeTask
 from flexmdm.tasks.models import FLEXMDM, MDM, TITLES
+from flexmdm.tasks.pipeline import generated
 from flexmdm.training.progress import LOG_FILE, read_log
 from flexmdm.training.recipe import Network, Recipe
 
@@ -57,34 +56,41 @@ def run(
 ) -> None:
     """Train both models, measure them on held-out problems, and leave a page, the figures and the runs in a folder.
 
-    Args:
-        output: the folder.
-        minutes: of training, each.
-        size: cells per side of the maze.
-        subgoals: the fewest and the most subgoals of a problem, start and goal included.
-        num: problems for each of three numbers of subgoals.
-        seed: of all randomness.
-        json: another place for the figures.
-        steps: train for so many steps instead of ``minutes``.
+    There are ``num`` problems for each of three numbers of subgoals, from the fewest to the most of ``subgoals``. If
+    ``steps`` are given, training takes so many instead of ``minutes``.
     """
     began = time.monotonic()
     console = Console()
     config = config_of(size, subgoals, seed)
+    task = MazeTask.from_dict(config.task)
     counts = sorted({subgoals[0], sum(subgoals) // 2, subgoals[1]})
     for count in counts:
-        MazeTask.from_dict(config.task).problems(1, count)  # says so if there are none, before the work
+        task.problems(1, count)  # says so if there are none, before the work
     make_room(output, config)
     if json is not None:
         json.parent.mkdir(parents=True, exist_ok=True)
     train_both(output, config, minutes, steps, console)
     timings = {"training": time.monotonic() - began}
-    contenders = [measure(output / RUNS / model, counts, num, seed, console) for model in TITLES]
+    contenders = [measure(output / RUNS / model, counts, num, seed) for model in TITLES]
     timings["evaluation"] = time.monotonic() - began - timings["training"]
     console.print(table_of(contenders, size))
-    story = tell(output, config, contenders, minutes, steps, seed)
-    (output / PAGE_FILE).write_text(page_of(story), encoding="utf-8")
+    command = f"flexmdm demo maze --size {size} --subgoals {subgoals[0]}-{subgoals[1]} --seed {seed}"
+    command += f" --minutes {minutes:g}" if steps is None else f" --steps {steps}"
+    held_out = _held_out_lengths(task, counts)
+    page = page_of(
+        task.maze,
+        contenders,
+        growths_of(output, contenders, seed),
+        held_out,
+        longest=task.longest_path,
+        training_paths=len(task.train),
+        minutes=minutes if steps is None else max(c.seconds for c in contenders) / 60,
+        facts=facts_of(config, task, contenders),
+        command=command,
+    )
+    (output / PAGE_FILE).write_text(page, encoding="utf-8")
     timings["all"] = time.monotonic() - began
-    report = report_of(config, contenders, story, timings)
+    report = report_of(config, contenders, command, mean_of(held_out), timings)
     for file in (output / RESULTS_FILE, *([json] if json else [])):
         file.write_text(json_format.dumps(report, indent=2) + "\n")
     console.print(f"Done in {timings['all'] / 60:.1f} minutes. All figures are in {output / RESULTS_FILE}; look at")
@@ -94,9 +100,6 @@ def run(
 def config_of(size: int, subgoals: tuple[int, int], seed: int) -> RunConfig:
     """Return the configuration that both models are trained with."""
     return RunConfig(MazeTask(size=size, subgoals=subgoals).to_dict(), NETWORK, replace(RECIPE, seed=seed))
-
-
-# The folder -----------------------------------------------------------------------------------------------------------
 
 
 def make_room(output: Path, config: RunConfig) -> None:
@@ -131,36 +134,27 @@ def toml_of(config: RunConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-# The work -------------------------------------------------------------------------------------------------------------
-
-
 def train_both(output: Path, config: RunConfig, minutes: float, steps: int | None, console: Console) -> None:
     """Train FlexMDM and MDM side by side."""
-    length = ["--minutes", f"{minutes:g}"] if steps is None else ["--steps", str(steps)]
-    told = f"{minutes:g} minutes" if steps is None else f"{steps} steps"
+    option, length = ("--minutes", f"{minutes:g}") if steps is None else ("--steps", str(steps))
     size = config.task["size"]
-    console.print(f"Training FlexMDM and MDM on a {size} x {size} maze: {told}, side by side, one CPU core each")
+    console.print(
+        f"Training FlexMDM and MDM on a {size} x {size} maze: {length} {option[2:]}, side by side, one CPU core each"
+    )
+    shared = ["--config", str(output / CONFIG_FILE), "--device", "cpu", option, length]
     race(
-        folders={TITLES[model]: output / RUNS / model for model in TITLES},
-        arguments={
-            TITLES[model]: ["--config", str(output / CONFIG_FILE), "--model", model, "--device", "cpu", *length]
-            for model in TITLES
-        },
+        folders={title: output / RUNS / model for model, title in TITLES.items()},
+        arguments={title: [*shared, "--model", model] for model, title in TITLES.items()},
         console=console,
         seconds=60 * minutes if steps is None else None,
     )
 
 
-def measure(folder: Path, counts: Sequence[int], num: int, seed: int, console: Console) -> Contender:
+def measure(folder: Path, counts: Sequence[int], num: int, seed: int) -> Contender:
     """Let a run plan through held-out problems, by the sampler that suits it best."""
     task, model = load_as("maze", folder)
     log = read_log(folder / LOG_FILE)
-    plans: list[Plans] = []
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
-        bar = bars.add_task(f"{TITLES[task.model]} plans", total=len(counts) * num)
-        for count in counts:
-            plans.append(plan(task, model, count, num, seed=seed))
-            bars.advance(bar, num)
+    plans = plan_each(task, model, counts, num, seed=seed)
     score = plans[0].score
     return Contender(
         model=task.model,
@@ -175,7 +169,7 @@ def measure(folder: Path, counts: Sequence[int], num: int, seed: int, console: C
 
 def table_of(contenders: Sequence[Contender], size: int) -> Table:
     """Return a table of success with its 95% interval, for each number of subgoals and overall."""
-    num = contenders[0].num // len(contenders[0].rates)
+    num = contenders[0].num // len(contenders[0].plans)
     table = Table(
         title=f"Success on held-out problems of the {size} x {size} maze, {num:,} each, with 95% intervals",
         caption="\n".join(f"{c.name}: {c.sampler}; {c.evaluations:.0f} evaluations per path" for c in contenders),
@@ -183,85 +177,49 @@ def table_of(contenders: Sequence[Contender], size: int) -> Table:
         caption_justify="left",
         box=SIMPLE_HEAD,
     )
-    table.add_column("subgoals", justify="right")
+    table.add_column("problems", justify="right")
     for contender in contenders:
         table.add_column(contender.name, justify="right", no_wrap=True)
-    for count in contenders[0].rates:
-        table.add_row(str(count), *(c.rates[count].percent(each=True) for c in contenders))
-    table.add_section()
-    table.add_row("all", *(c.overall.percent(each=True) for c in contenders), style="bold")
+    for problems in contenders[0].rates:
+        table.add_row(problems, *(c.rates[problems].percent(each=True) for c in contenders))
+    table.rows[-2].end_section, table.rows[-1].style = True, "bold"
     return table
 
 
-# What is left of it ---------------------------------------------------------------------------------------------------
-
-
-def tell(
-    output: Path,
-    config: RunConfig,
-    contenders: Sequence[Contender],
-    minutes: float,
-    steps: int | None,
-    seed: int,
-) -> Story:
-    """Return everything that the page shows."""
-    task = MazeTask.from_dict(config.task)
+def facts_of(config: RunConfig, task: MazeTask, contenders: Sequence[Contender]) -> dict[str, str]:
+    """Return what was run, for the page."""
+    network, recipe = config.network, config.recipe
     low, high = task.subgoals
-    network = config.network
-    facts = {
+    return {
         "maze": f"{task.size} x {task.size}, {len(task.maze.tokens)} open cells; {low} to {high} subgoals",
         "paths": f"{len(task.train):,} to learn from, {len(task.validation):,} held out (no start-goal pair in both)",
         "network": f"{network.layers} blocks, {network.hidden} wide, {network.heads} heads; "
         + ", ".join(f"{c.name} {c.parameters / 1e6:.2f}M parameters" for c in contenders),
-        "recipe": f"{config.recipe.optimizer}, learning rate {config.recipe.learning_rate:g}, batches of "
-        f"{config.recipe.batch_size}; recipe.toml has all of it",
+        "recipe": f"{recipe.optimizer}, learning rate {recipe.learning_rate:g}, batches of {recipe.batch_size}; "
+        "recipe.toml has all of it",
         "steps": ", ".join(f"{c.name} {c.steps:,} in {c.seconds:.0f} s" for c in contenders),
         "evaluations": ", ".join(f"{c.name} {c.evaluations:.0f} per path" for c in contenders),
-        "seed": str(seed),
+        "seed": str(recipe.seed),
         "versions": f"flexmdm {version('flexmdm')}, torch {torch.__version__}, Python {platform.python_version()}",
     }
-    command = f"flexmdm demo maze --size {task.size} --subgoals {low}-{high} --seed {seed}"
-    command += f" --minutes {minutes:g}" if steps is None else f" --steps {steps}"
-    return Story(
-        maze=task.maze,
-        contenders=contenders,
-        growths=growths_of(output, contenders, seed),
-        held_out=_held_out_lengths(task, [plans.score.subgoals for plans in contenders[0].plans]),
-        longest=task.longest_path,
-        training_paths=len(task.train),
-        minutes=minutes if steps is None else max(c.seconds for c in contenders) / 60,
-        facts=facts,
-        command=command,
-    )
 
 
 def growths_of(output: Path, contenders: Sequence[Contender], seed: int) -> dict[str, Growth]:
     """Return how both models answer one problem: one whose path by FlexMDM is long, and right if any is."""
     plans = contenders[0].plans[len(contenders[0].plans) // 2]
-    number = max(
-        range(len(plans.paths)), key=lambda n: (plans.success[n], _is_simple(plans.paths[n]), len(plans.paths[n]))
-    )
+    simple = [len(set(path)) == len(path) for path in plans.paths]
+    number = max(range(len(simple)), key=lambda n: (plans.success[n], simple[n], len(plans.paths[n])))
     problem = plans.problems[number]
     traces = {}
     for model_name in TITLES:
         task, model = load_as("maze", output / RUNS / model_name)
-        out = generate(
-            model.denoiser(),
-            prompts=[task.prompt(problem)],
-            seed=seed,
-            first_sequence=number,  # the same random numbers, so the same path
-            trace=True,
-            **settings_of(task),
-        )
-        assert out.trace is not None
-        traces[model_name] = out.trace[0]
+        prompts = [task.prompt(problem)]
+        # As the first sequence has this number, it gets the same random numbers, so the same path.
+        found = generated(task, model, prompts, 1, True, seed, first_sequence=number, purpose="planning")
+        traces[model_name] = next(found).events
     growth = grown(traces[FLEXMDM], problem)
     row = filled(traces[MDM], problem, len(problem) + 1, growth.frames, task.pad)
     return {FLEXMDM: growth, MDM: row}
-
-
-def _is_simple(path: Sequence[int]) -> bool:
-    return len(set(path)) == len(path)
 
 
 def _held_out_lengths(task: MazeTask, counts: Sequence[int]) -> dict[int, float]:
@@ -283,18 +241,15 @@ def _held_out_lengths(task: MazeTask, counts: Sequence[int]) -> dict[int, float]
 
 
 def report_of(
-    config: RunConfig,
-    contenders: Sequence[Contender],
-    story: Story,
-    timings: dict[str, float],
+    config: RunConfig, contenders: Sequence[Contender], command: str, mean_length: float, timings: dict[str, float]
 ) -> dict[str, Any]:
     """Return settings and figures for machines."""
     models = {}
     for c in contenders:
         models[c.model] = {
-            "success": c.overall.value,
-            "low": c.overall.low,
-            "high": c.overall.high,
+            "success": c.rates["all"].value,
+            "low": c.rates["all"].low,
+            "high": c.rates["all"].high,
             "num": c.num,
             "sampler": c.sampler,
             "by_subgoals": [plans.score.to_dict() for plans in c.plans],
@@ -309,14 +264,14 @@ def report_of(
     return {
         "demo": "maze",
         "settings": {
-            "command": story.command,
+            "command": command,
             "task": config.task,
             "network": asdict(config.network),
             "recipe": asdict(config.recipe),
             "flexmdm": version("flexmdm"),
             "torch": torch.__version__,
         },
-        "held_out_mean_length": story.mean_length,
+        "held_out_mean_length": mean_length,
         "models": models,
         "seconds": {name: round(value, 1) for name, value in timings.items()},
     }

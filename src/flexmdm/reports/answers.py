@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from json import dumps
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from flexmdm.reports.files import write_json
-from flexmdm.reports.playback import play
+from flexmdm.reports.film import play
 from flexmdm.tasks.pipeline import EMPTY, Answer, Pipeline
 
 
@@ -23,13 +24,8 @@ def show(
 ) -> None:
     """Print answers one after the other, with a line between them if any has several lines.
 
-    Args:
-        pipeline: what wrote them.
-        answers: equally many for each text.
-        given: the texts as the user wrote them; none for samples.
-        json: a file for the answers.
-        watch: show how each came about.
-        console: where to print.
+    There are equally many for each ``given`` text, as the user wrote it; samples have none. They also go to the file
+    ``json``; with ``watch`` it is shown how each came about.
     """
     console = console or Console()
     several_lines = any("\n" in answer.text for answer in answers)
@@ -46,6 +42,13 @@ def show(
     if json is not None:
         prompts = [{"prompt": text} for text in given for _ in range(len(answers) // len(given))] or [{}] * len(answers)
         write_json(json, [prompt | pipeline.row(answer) for prompt, answer in zip(prompts, answers, strict=True)])
+
+
+def write_json(file: Path, content: Any) -> None:
+    """Write a JSON file, its folder included, and print where it is to standard error."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(dumps(content, indent=2, ensure_ascii=False) + "\n")
+    Console(stderr=True).print(f"written to {file}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_limits(pipeline: Pipeline, answers: Sequence[Answer]) -> None:

@@ -18,15 +18,8 @@ def draw(points: Sequence[Point], benchmark: Benchmark, file: Path) -> None:
     curves = []
     for (run, sampler), mine in lines.items():
         mine.sort(key=lambda point: point.evaluations)
-        shares = [point.measured for point in mine]
-        curves.append(
-            Curve(
-                f"{run}, {sampler}" if several else run,
-                [point.evaluations for point in mine],
-                [share.value for share in shares],
-                [(share.value - share.low, share.high - share.value) for share in shares],
-            )
-        )
+        label = f"{run}, {sampler}" if several else run
+        curves.append(Curve(label, [point.evaluations for point in mine], [point.measured for point in mine]))
     samplers = [] if several else sorted({f"{point.model}: {point.options['sampler']}" for point in points})
     panel = Panel("; ".join([f"{points[0].num:,} items", *samplers]), benchmark.measure, curves)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -18,8 +18,9 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from flexmdm.evaluation.intervals import Interval
 from flexmdm.evaluation.trials import Outcome, Quality
 
 INK, SOFT, FAINT, GREY, BAND = "#1f2933", "#5f6b7a", "#e4e7eb", "#d5dae0", "#eef1f4"
@@ -36,23 +37,19 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "flexmdm",  # the same chart gives the same file
     "text.parse_math": False,  # names of runs are no formulas
 }
+Numbers = Sequence[float] | np.ndarray
+Logs = Mapping[str, Sequence[Mapping[str, float]]]  # by the name of the run, as `read_log` gives them
+_DOTS: dict[str, Any] = {"markersize": 6.5, "markeredgecolor": "white", "markeredgewidth": 0.8}
 _LABEL_DISTANCE = 15.0  # points between the baselines of two labels
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One sampler or model: points in the order of ``x``.
-
-    Attributes:
-        label: its name.
-        x, y: the points, such as evaluations and quality.
-        errors: for each point its standard error, or how far its interval reaches down and up.
-    """
+    """One sampler or model: values with their intervals, such as those of a quality, in the order of ``x``."""
 
     label: str
     x: Sequence[float]
-    y: Sequence[float]
-    errors: Sequence[float] | Sequence[tuple[float, float]] | None = None
+    y: Sequence[Interval]
 
 
 @dataclass(frozen=True)
@@ -61,11 +58,9 @@ class Panel:
 
     Attributes:
         title: what is sampled.
-        quality: what the vertical axis shows.
+        quality, across: what the vertical and the horizontal axis show.
         curves: one per sampler or model.
-        floor: everything below is noise: exact samples would show as much.
-        floor_label: the name of the band of noise.
-        across: what the horizontal axis shows.
+        floor, floor_label: everything below is noise: exact samples would show as much.
         scale: of the vertical axis: ``share`` (from 0 to 1, and more is better), ``error`` (linear in the noise,
             logarithmic above it) or ``log``.
         references: values for comparison, by name, each a dashed line.
@@ -106,8 +101,7 @@ def inline_svg(figure: Figure, label: str) -> str:
     for artist in figure.findobj():
         artist.set_clip_on(False)
     buffer = StringIO()
-    metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+    figure.savefig(buffer, format="svg", transparent=True)
     found = re.search(r'<svg [^>]*viewBox="([^"]*)"[^>]*>(.*)</svg>', buffer.getvalue(), re.DOTALL)
     assert found is not None
     box, content = found.groups()
@@ -133,11 +127,12 @@ def quality_panel(title: str, outcomes: Sequence[Outcome], noise: Quality, sampl
     for label in dict.fromkeys(outcome.trial.label for outcome in outcomes):
         mine = [o for o in outcomes if o.trial.label == label and math.isfinite(o.quality.error)]
         mine.sort(key=lambda outcome: outcome.evaluations)
-        excesses = [outcome.quality.excess for outcome in mine]
-        errors = [excess.standard_error for excess in excesses if excess is not None] or None
+        values = []
+        for error, excess in ((outcome.quality.error, outcome.quality.excess) for outcome in mine):
+            spread = 0.0 if excess is None else excess.standard_error
+            values.append(Interval(error, error - spread, error + spread))
         if mine:
-            short = label.split(" (")[0]
-            curves.append(Curve(short, [o.evaluations for o in mine], [o.quality.error for o in mine], errors))
+            curves.append(Curve(label.split(" (")[0], [o.evaluations for o in mine], values))
     return Panel(
         title=title,
         quality="total variation from the truth" if noise.excess is None else "excess nats per token",
@@ -149,10 +144,10 @@ def quality_panel(title: str, outcomes: Sequence[Outcome], noise: Quality, sampl
 
 
 @rc_context(STYLE)
-def draw_panels(panels: Sequence[Panel], title: str, columns: int = 2) -> Figure:
-    """Return a figure with one chart per panel, ``columns`` beside each other; a curve looks the same in all."""
+def draw_panels(panels: Sequence[Panel], title: str) -> Figure:
+    """Return a figure with one chart per panel, two beside each other; a curve looks the same in all."""
     names = list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves))
-    columns = min(columns, len(panels))
+    columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = new_figure(5.6 * columns, 4.1 * rows + 0.7)
     figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color=INK)
@@ -168,9 +163,9 @@ def draw_panels(panels: Sequence[Panel], title: str, columns: int = 2) -> Figure
 
 
 @rc_context(STYLE)
-def draw_panel(panel: Panel, names: list[str], width: float = 5.2, height: float = 2.7) -> Figure:
+def draw_panel(panel: Panel, names: list[str]) -> Figure:
     """Return a figure of one chart without labels: the page has a legend, in the order of ``names``."""
-    figure = new_figure(width, height)
+    figure = new_figure(5.2, 2.7)
     _draw_panel(figure.subplots(), panel, names)
     return figure
 
@@ -183,19 +178,10 @@ def _draw_panel(axes: Axes, panel: Panel, names: list[str]) -> None:
     axes.set_xticks(powers, [f"{x:g}" for x in powers])
     for curve in panel.curves:
         number = names.index(curve.label)
-        axes.errorbar(
-            curve.x,
-            curve.y,
-            yerr=None if curve.errors is None else np.array(curve.errors).T,  # [N], or [2, N]
-            color=COLOURS[number % len(COLOURS)],
-            marker=MARKERS[number % len(MARKERS)],
-            markersize=6.5,
-            markeredgecolor="white",
-            markeredgewidth=0.8,
-            linewidth=1.8,
-            elinewidth=1.0,
-            zorder=3,
-        )
+        values = [one.value for one in curve.y]
+        errors = np.array([(one.value - one.low, one.high - one.value) for one in curve.y]).T  # [2, N]
+        look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+        axes.errorbar(curve.x, values, errors, linewidth=1.8, elinewidth=1.0, zorder=3, **_DOTS, **look)
     for name, value in panel.references.items():
         axes.axhline(value, color=SOFT, linewidth=1.2, linestyle=(0, (5, 4)), zorder=2)
         text = f"{name}: {value:.3g}".encode(errors="replace").decode()
@@ -217,7 +203,7 @@ def _error_axis(axes: Axes, panel: Panel) -> None:
     """Be linear in the noise, and logarithmic above it."""
     floor = panel.floor if panel.floor > 0 else 1e-3  # a single sample has no standard error
     axes.set_yscale("symlog", linthresh=floor, linscale=0.6)
-    lowest = min([0.0, *(y for curve in panel.curves for y in curve.y if not math.isnan(y))])
+    lowest = min([0.0, *(one.value for curve in panel.curves for one in curve.y)])
     highest = max([3 * floor, *_values(panel)])
     bottom = -floor if lowest < 0 else 0.0
     axes.set_ylim(min(1.1 * lowest, bottom), highest * 1.5)
@@ -236,12 +222,8 @@ def _log_axis(axes: Axes, panel: Panel) -> None:
 
 def _values(panel: Panel) -> list[float]:
     """Return all finite values that a panel shows, the ends of the error bars included."""
-    values = [*panel.references.values()]
-    for curve in panel.curves:
-        y, errors = np.array(curve.y), np.zeros(1) if curve.errors is None else np.array(curve.errors).T
-        below, above = np.broadcast_to(errors, (2, len(y)))
-        values += [*y, *(y - below), *(y + above)]
-    return [value for value in values if math.isfinite(value)]
+    ends = [end for curve in panel.curves for one in curve.y for end in (one.low, one.high)]
+    return [value for value in (*panel.references.values(), *ends) if math.isfinite(value)]
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
@@ -270,8 +252,7 @@ def dress(axes: Axes, across: str, upwards: str = "") -> None:
     """Name the axes, and leave a grid and the line below."""
     axes.set_xlabel(across, color=SOFT)
     axes.set_ylabel(upwards, color=SOFT)
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_minor_locator(NullLocator())
+    axes.minorticks_off()
     axes.grid(axis="y", color=FAINT, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(colors=SOFT, length=0)
@@ -282,19 +263,19 @@ def dress(axes: Axes, across: str, upwards: str = "") -> None:
 def _label_curves(axes: Axes, panel: Panel, names: list[str]) -> None:
     """Write the name of each curve at the right edge, in its colour; names that would collide move apart."""
     scale = 72.0 / axes.figure.dpi
-    heights = {curve.label: axes.transData.transform((curve.x[-1], curve.y[-1]))[1] * scale for curve in panel.curves}
     lowest = -math.inf
-    for curve in sorted(panel.curves, key=lambda curve: heights[curve.label]):
-        height = max(heights[curve.label], lowest)
-        lowest = height + _LABEL_DISTANCE
+    for end, label in sorted((curve.y[-1].value, curve.label) for curve in panel.curves):
+        height = axes.transData.transform((1.0, end))[1] * scale
+        shift = max(lowest - height, 0.0)
+        lowest = height + shift + _LABEL_DISTANCE
         axes.annotate(
-            curve.label,
-            (1.0, curve.y[-1]),
+            label,
+            (1.0, end),
             xycoords=axes.get_yaxis_transform(),  # the width of the axes, and data upwards
-            xytext=(9, height - heights[curve.label]),
+            xytext=(9, shift),
             textcoords="offset points",
             va="center",
-            color=COLOURS[names.index(curve.label) % len(COLOURS)],
+            color=COLOURS[names.index(label) % len(COLOURS)],
             fontweight="bold",
             annotation_clip=False,
         )
@@ -305,9 +286,9 @@ def _label_curves(axes: Axes, panel: Panel, names: list[str]) -> None:
 
 @rc_context(STYLE)
 def draw_lengths(
-    edges: Sequence[float] | np.ndarray,
-    area: Sequence[float] | np.ndarray,
-    outlines: Sequence[tuple[str, Sequence[float] | np.ndarray]],
+    edges: Numbers,
+    area: Numbers,
+    outlines: Sequence[tuple[str, Numbers]],
     across: str,
     colour: str = GREY,
     width: float = 5.2,
@@ -327,13 +308,7 @@ def draw_lengths(
     return figure
 
 
-def draw_loss(
-    axes: Axes,
-    logs: Mapping[str, Sequence[Mapping[str, float]]],
-    key: str,
-    unit: float,
-    colours: Sequence[str] = COLOURS,
-) -> None:
+def draw_loss(axes: Axes, logs: Logs, key: str, unit: float, colours: Sequence[str] = COLOURS) -> None:
     """Draw the loss of each run against ``key`` of its log: dots for batches, a line for held-out sequences."""
     losses = []
     for colour, (name, log) in zip(cycle(colours), logs.items(), strict=False):
@@ -353,12 +328,7 @@ def draw_loss(
 
 
 @rc_context(STYLE)
-def loss_figure(
-    logs: Mapping[str, Sequence[Mapping[str, float]]],
-    colours: Sequence[str] = COLOURS,
-    width: float = 7.2,
-    height: float = 4.0,
-) -> Figure:
+def loss_figure(logs: Logs, colours: Sequence[str] = COLOURS, width: float = 7.2, height: float = 4.0) -> Figure:
     """Return a figure of the loss against the hours (or minutes) of training; several runs have a legend."""
     longest = max((log[-1]["seconds"] for log in logs.values() if log), default=0.0)
     unit, name = (3600, "hours") if longest > 5400 else (60, "minutes")
@@ -371,6 +341,6 @@ def loss_figure(
     return figure
 
 
-def draw_losses(logs: Mapping[str, Sequence[Mapping[str, float]]], file: Path) -> None:
+def draw_losses(logs: Logs, file: Path) -> None:
     """Write a picture of the loss of runs, by name, against the time of training."""
     save_figure(loss_figure(logs), file)

@@ -6,34 +6,25 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from flexmdm.evaluation.intervals import Interval, rate
 from flexmdm.generation import Event
 from flexmdm.reports.charts import COLOURS, INK, SOFT, draw_lengths, inline_svg, loss_figure
 from flexmdm.reports.film import frames_of
-from flexmdm.reports.maze import FLOOR, WALL, WRONG, course_colours
+from flexmdm.reports.maze import FLOOR, WALL, WRONG, Move, Picture, course_colours, planned, point_of
 from flexmdm.reports.pages import render
 from flexmdm.sweeps.maze import Plans
-from flexmdm.tasks.maze.checker import legal_moves, open_cells
 from flexmdm.tasks.maze.grid import Maze
 from flexmdm.tasks.models import FLEXMDM, TITLES
 
 STRIP = 8  # frames of the film strip
 SHOWN = 2  # problems shown for each number of subgoals
-Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One model: how it was trained, and what it planned for each number of subgoals.
-
-    Attributes:
-        model: ``flexmdm`` or ``mdm``.
-        sampler: how it plans, in words.
-        parameters, steps, seconds: of its network and training.
-        log: of its training, as `read_log` gives it.
-        plans: one entry for each number of subgoals.
-    """
+    """One model: the sampler in words, how it was trained, and what it planned for each number of subgoals."""
 
     model: str
     sampler: str
@@ -52,16 +43,15 @@ class Contender:
         return COLOURS[list(TITLES).index(self.model)]
 
     @property
-    def rates(self) -> dict[int, Interval]:
-        return {plans.score.subgoals: rate(int(plans.success.sum()), len(plans.paths)) for plans in self.plans}
-
-    @property
     def num(self) -> int:
         return sum(len(plans.paths) for plans in self.plans)
 
     @property
-    def overall(self) -> Interval:
-        return rate(sum(int(plans.success.sum()) for plans in self.plans), self.num)
+    def rates(self) -> dict[str, Interval]:
+        """Return the share of problems solved, by their number of subgoals, and of all."""
+        solved = {f"{plans.score.subgoals} subgoals": int(plans.success.sum()) for plans in self.plans}
+        each = {name: rate(count, self.num // len(solved)) for name, count in solved.items()}
+        return each | {"all": rate(sum(solved.values()), self.num)}
 
     @property
     def evaluations(self) -> float:
@@ -80,69 +70,57 @@ class Contender:
         return next((line["eval_loss"] for line in reversed(self.log) if "eval_loss" in line), None)
 
 
-@dataclass(frozen=True)
-class Story:
-    """The content of the page.
+def page_of(
+    maze: Maze,
+    contenders: Sequence[Contender],
+    growths: Mapping[str, Growth],
+    held_out: Mapping[int, float],
+    **more: Any,
+) -> str:
+    """Return the page: FlexMDM and MDM, how each came to its answer to one problem, and what they planned.
 
-    Attributes:
-        maze: the maze.
-        contenders: FlexMDM, then MDM.
-        growths: how each came to its answer to one problem, by model.
-        held_out: shares of the lengths of the held-out paths that the problems are made from.
-        longest: cells of the longest path there is, so masks of an MDM.
-        training_paths: how many were learned from.
-        minutes: of training, each.
-        facts: more to know, as names and values.
-        command: what made the page.
+    ``held_out`` are the shares of the lengths of the held-out paths that the problems are made from; ``more`` are the
+    cells of the ``longest`` path (the masks of MDM), the number of ``training_paths``, ``minutes`` of training,
+    ``facts`` as names and values, and the ``command`` that made the page.
     """
-
-    maze: Maze
-    contenders: Sequence[Contender]
-    growths: Mapping[str, Growth]
-    held_out: Mapping[int, float]
-    longest: int
-    training_paths: int
-    minutes: float
-    facts: Mapping[str, str]
-    command: str
-
-    @property
-    def mean_length(self) -> float:
-        return sum(length * share for length, share in self.held_out.items())
-
-
-def page_of(story: Story) -> str:
-    """Return the page."""
-    growth = story.growths[FLEXMDM]
+    growth = growths[FLEXMDM]
     count = min(STRIP, growth.frames)
     return render(
         "demo.html",
-        story=story,
-        first=story.contenders[0],
+        maze=maze,
+        contenders=contenders,
+        growths=growths,
         growth=growth,
         strip=[round(i * (growth.frames - 1) / max(count - 1, 1)) for i in range(count)],
         shown=SHOWN,
+        mean_length=mean_of(held_out),
+        length_charts={one.model: _length_chart(one, held_out) for one in contenders},
+        loss_charts={one.model: _loss_chart(one) for one in contenders},
         planned=planned,
         growing=growing,
-        length_chart=_length_chart,
-        loss_chart=_loss_chart,
         wall=WALL,
         floor=FLOOR,
         wrong=WRONG,
+        **more,
     )
 
 
-def _length_chart(story: Story, contender: Contender) -> str:
+def mean_of(shares: Mapping[int, float]) -> float:
+    """Return the mean of numbers, given the share of each."""
+    return sum(number * share for number, share in shares.items())
+
+
+def _length_chart(contender: Contender, held_out: Mapping[int, float]) -> str:
     lengths = contender.lengths
-    every = range(min([*lengths, *story.held_out]), max([*lengths, *story.held_out]) + 1)
+    every = range(min([*lengths, *held_out]), max([*lengths, *held_out]) + 1)
     figure = draw_lengths(
         edges=[length - 0.5 for length in [*every, every.stop]],
         area=[lengths.count(length) / len(lengths) for length in every],
-        outlines=[(INK, [story.held_out.get(length, 0.0) for length in every])],
+        outlines=[(INK, [held_out.get(length, 0.0) for length in every])],
         across="cells of the path",
         colour=contender.colour,
     )
-    means = f"{contender.mean_length:.1f} cells on average, held-out paths {story.mean_length:.1f}"
+    means = f"{contender.mean_length:.1f} cells on average, held-out paths {mean_of(held_out):.1f}"
     return inline_svg(figure, f"Lengths of the paths of {contender.name}: {means}")
 
 
@@ -152,9 +130,6 @@ def _loss_chart(contender: Contender) -> str:
     return inline_svg(figure, f"Loss of {contender.name} against minutes of training{end}")
 
 
-# A path as it grows ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Box:
     """One entry of a finished sequence: what it became, and when.
@@ -162,8 +137,7 @@ class Box:
     Attributes:
         token: the cell, or None for padding.
         subgoal: its number from 1, or 0.
-        born: the first frame that has it, as a mask.
-        shown: the first frame in which it is revealed.
+        born, shown: the first frames that have it, as a mask and revealed.
         colour: of the cell.
     """
 
@@ -197,17 +171,13 @@ def grown(events: Sequence[Event], subgoals: Sequence[int]) -> Growth:
     ([(8, 1, 0, 0), (9, 0, 1, 2), (10, 2, 0, 0)], 3)
     """
     frames = frames_of(events, subgoals)
-    born: dict[int, int] = {}
-    shown: dict[int, int] = {}
-    for number, frame in enumerate(frames):
-        for entry in frame.entries:
-            born.setdefault(entry.identity, number)
-            if entry.token is not None:
-                shown.setdefault(entry.identity, number)
+    number = {frame.steps: number for number, frame in enumerate(frames)}
+    when = {(event.entry, event.kind): number[event.step + 1] for event in events}
     boxes = []
     for entry, colour in zip(frames[-1].entries, course_colours(len(frames[-1].entries)), strict=True):
         subgoal = entry.identity + 1 if entry.identity < len(subgoals) else 0
-        boxes.append(Box(entry.token, subgoal, born[entry.identity], shown[entry.identity], colour))
+        born, shown = (when.get((entry.identity, kind), 0) for kind in ("insert", "reveal"))
+        boxes.append(Box(entry.token, subgoal, born, shown, colour))
     return Growth(tuple(boxes), tuple(subgoals), len(frames))
 
 
@@ -229,66 +199,20 @@ def filled(events: Sequence[Event], subgoals: Sequence[int], first: int, frames:
     return Growth(tuple(boxes), tuple(subgoals), frames)
 
 
-# Drawings, for the template -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Move:
-    """A line from cell to cell, and the frame that shows it first; None for always."""
-
-    start: Point
-    end: Point
-    colour: str
-    frame: int | None = None
-
-    @property
-    def wrong(self) -> bool:
-        return self.colour == WRONG
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A path in a maze, in tenths of a cell: its moves, cells with colour and frame, cells in walls, and subgoals."""
-
-    moves: Sequence[Move]
-    cells: Sequence[tuple[Point, str, int | None]]
-    blocked: Sequence[Point]
-    rings: Sequence[tuple[Point, str]]
-
-
-def planned(maze: Maze, path: Sequence[int], subgoals: Sequence[int]) -> Picture:
-    """Return a whole path; moves and cells that the maze does not allow and missed subgoals are red."""
-    path = [token for token in path if 0 <= token < maze.size**2]
-    colours, at = course_colours(len(path)), [_centre(maze, token) for token in path]
-    legal = legal_moves(maze.passable, path) if len(path) > 1 else ()
-    moves = [Move(at[k], at[k + 1], colours[k + 1] if fine else WRONG) for k, fine in enumerate(legal)]
-    blocked = [point for point, fine in zip(at, open_cells(maze.passable, path), strict=True) if not fine]
-    rings = [(_centre(maze, token), colours[path.index(token)] if token in path else WRONG) for token in subgoals]
-    return Picture(moves, [], blocked, rings)
-
-
 def growing(maze: Maze, growth: Growth, frame: int | None = None) -> Picture:
     """Return what is revealed of a path by a frame, or all of it, each part with the frame that shows it."""
-    known = [(box, _centre(maze, box.token)) for box in growth.boxes if box.token is not None]
+    last = growth.frames - 1 if frame is None else frame
+    known = [(box, point_of(maze, box.token)) for box in growth.boxes if box.token is not None]
     moves = []
     for box, after in pairwise(growth.boxes):
         if box.token is not None and after.token is not None:
-            (x, y), (to_x, to_y) = _centre(maze, box.token), _centre(maze, after.token)
-            near = abs(x - to_x) + abs(y - to_y) <= 10
+            start, end = point_of(maze, box.token), point_of(maze, after.token)
+            near = math.dist(start, end) <= 1
             # Of cells that are no neighbours it is certain only at the end that nothing comes between.
             when = max(box.shown, after.shown) if near else growth.frames - 1
-            if frame is None or when <= frame:
-                colour = after.colour if near else WRONG
-                moves.append(Move((x, y), (to_x, to_y), colour, when if frame is None else None))
-    cells = [
-        (point, box.colour, box.shown if frame is None else None)
-        for box, point in known
-        if not box.subgoal and (frame is None or box.shown <= frame)
-    ]
-    rings = {box.token: box.colour for box, _ in reversed(known)}
-    return Picture(moves, cells, [], [(_centre(maze, token), rings.get(token, SOFT)) for token in growth.subgoals])
-
-
-def _centre(maze: Maze, token: int) -> Point:
-    row, column = maze.cell(token)
-    return 10 * column + 5, 10 * row + 5
+            if when <= last:
+                moves.append(Move(start, end, after.colour if near else WRONG, when))
+    cells = [(point, box.colour, box.shown) for box, point in known if not box.subgoal and box.shown <= last]
+    colours = {box.token: box.colour for box, _ in reversed(known)}
+    rings = [(point_of(maze, token), colours.get(token, SOFT)) for token in growth.subgoals]
+    return Picture(moves, [], rings, cells)

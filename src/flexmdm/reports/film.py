@@ -1,11 +1,21 @@
-"""A trace as a film: the sequence after each step."""
+"""A trace as a film: the sequence after each step, and in the terminal masks that appear and turn into words."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from flexmdm.generation.trace import Event
+from flexmdm.tasks.pipeline import Answer
+from flexmdm.tasks.task import Task
+
+_SECONDS, _LINES = 6.0, 12  # of a film, and of its strip where nothing moves
 
 
 @dataclass(frozen=True)
@@ -57,3 +67,34 @@ def thin_out(frames: Sequence[Frame], rows: int) -> list[Frame]:
         result.append(replace(frame, entries=entries))
         before = {entry.identity: entry.token for entry in frame.entries}
     return result
+
+
+def play(task: Task, answer: Answer, console: Console) -> None:
+    """Show how an answer came about (it must have a trace): as a film, or as a strip if this is no terminal.
+
+    What it came to is not shown: the film goes when it is over, and the strip ends before it.
+    """
+    frames = frames_of(answer.events, answer.prompt.tokens)
+    if not console.is_terminal:
+        for frame in thin_out(frames, _LINES)[:-1]:
+            console.print(picture(task, frame, answer), highlight=False)
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        for frame in frames:
+            live.update(picture(task, frame, answer), refresh=True)
+            time.sleep(_SECONDS / max(len(frames), 12))
+
+
+def picture(task: Task, frame: Frame, answer: Answer) -> Text:
+    """Return one frame: given text dim, masks as grey dots, what was found plain, and the newest green."""
+    given = {number for number, token in enumerate(answer.prompt.tokens) if token is not None}
+
+    def style(entry: Entry) -> str:
+        if entry.token is None:
+            return "grey50"
+        return "dim" if entry.identity in given else "bold green" if entry.new else ""
+
+    text = Text(f"clock {frame.alpha:4.2f} ", style="dim")
+    for same, entries in groupby(frame.entries, style):  # decoded together: a character may be several tokens
+        text.append(task.show([entry.token for entry in entries]), style=same)
+    return text

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from flexmdm.generation.trace import Event
 from flexmdm.reports.charts import COLOURS, GREY, INK, SOFT, STYLE
-from flexmdm.reports.film import Frame, frames_of, thin_out
+from flexmdm.reports.film import frames_of, thin_out
 
 _BOX, _ROW = 0.86, 1.55  # side of a box, distance of two rows, in boxes
 
@@ -30,35 +29,22 @@ def draw_growth(events: Sequence[Event], letters: str, title: str, rows: int = 1
     axes.text(left + 0.3, -1.4, title, fontsize=11.5, fontweight="bold", color=INK, va="center")
     above: dict[int, float] = {}  # where each entry is in the row above
     for row, frame in enumerate(frames):
-        across = {entry.identity: k - (len(frame.entries) - 1) / 2 for k, entry in enumerate(frame.entries)}
-        _draw_frame(axes, frame, row * _ROW, across, left, letters)
-        for identity in across.keys() & above.keys():
-            ends = ((row - 1) * _ROW + _BOX / 2, row * _ROW - _BOX / 2)
-            axes.plot((above[identity], across[identity]), ends, color=GREY, linewidth=1.4, zorder=1)
+        y, across = row * _ROW, {}
+        axes.text(left + 0.3, y, f"α = {frame.alpha:.2f}", fontsize=8.5, color=SOFT, va="center")
+        if not frame.entries:
+            axes.text(0, y, "nothing yet", fontsize=8.5, color=SOFT, va="center", ha="center", style="italic")
+        for number, entry in enumerate(frame.entries):
+            x = across[entry.identity] = number - (len(frame.entries) - 1) / 2
+            corner = (x - _BOX / 2, y - _BOX / 2)
+            box = FancyBboxPatch(corner, _BOX, _BOX, "round,pad=0,rounding_size=0.16", linewidth=1.3, zorder=3)
+            box.set_facecolor(GREY if entry.token is None else COLOURS[entry.token % 6])
+            box.set_edgecolor(INK if entry.new else "none")
+            axes.add_patch(box)
+            if entry.token is not None:
+                look = {"color": "white", "fontsize": 11, "fontweight": "bold", "ha": "center", "va": "center_baseline"}
+                axes.text(x, y - 0.02, letters[entry.token], look, zorder=4)
+            if entry.identity in above:
+                ends = (y - _ROW + _BOX / 2, y - _BOX / 2)
+                axes.plot((above[entry.identity], x), ends, color=GREY, linewidth=1.4, zorder=1)
         above = across
     return figure
-
-
-def _draw_frame(axes: Axes, frame: Frame, y: float, across: dict[int, float], left: float, letters: str) -> None:
-    axes.text(left + 0.3, y, f"α = {frame.alpha:.2f}", fontsize=8.5, color=SOFT, va="center")
-    if not frame.entries:
-        axes.text(0, y, "nothing yet", fontsize=8.5, color=SOFT, va="center", ha="center", style="italic")
-    for entry in frame.entries:
-        x = across[entry.identity]
-        axes.add_patch(
-            FancyBboxPatch(
-                (x - _BOX / 2, y - _BOX / 2),
-                _BOX,
-                _BOX,
-                boxstyle="round,pad=0,rounding_size=0.16",
-                facecolor=GREY if entry.token is None else COLOURS[entry.token % 6],
-                edgecolor=INK if entry.new else "none",
-                linewidth=1.3,
-                zorder=3,
-            )
-        )
-        if entry.token is not None:
-            axes.text(
-                x, y - 0.02, letters[entry.token], color="white", fontsize=11, fontweight="bold",
-                ha="center", va="center_baseline", zorder=4,
-            )  # fmt: skip

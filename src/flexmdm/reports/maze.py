@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import json as json_module
+import math
 from collections.abc import Sequence
-from itertools import groupby
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backend_bases import RendererBase
-from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.patches import Circle, PathPatch
+from matplotlib.patches import Circle, FancyBboxPatch, PathPatch
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from flexmdm.generation import generate
+from flexmdm.reports.answers import write_json
 from flexmdm.reports.charts import INK, SOFT
-from flexmdm.sweeps.maze import MazeScore, plan, problem_through, settings_of, shortest
+from flexmdm.sweeps.maze import MazeScore, Plans, plan, problem_through, settings_of, shortest
 from flexmdm.tasks.maze.checker import fault, legal_moves, open_cells
 from flexmdm.tasks.maze.grid import Maze
 from flexmdm.tasks.maze.task import MazeTask
+from flexmdm.tasks.models import TITLES
 from flexmdm.tasks.pipeline import bar_on_stderr
 
 if TYPE_CHECKING:
@@ -39,49 +40,111 @@ PICKED = 4  # subgoals of a problem that nobody chose, if the model knows so man
 WALL, FLOOR, WRONG = "#39444f", "#f5f6f8", "#e0182d"
 COURSE = LinearSegmentedColormap.from_list("course", ["#0057a8", "#00a38d", "#f0b400"])  # from the start to the goal
 _FONT = FontProperties(family="DejaVu Sans", weight="bold")
-# By the sides on which a path goes on: above 1, below 2, left 4, right 8.
-_LINES, _ASCII_LINES = "•╹╻┃╸┛┓┫╺┗┏┣━┻┳╋", "o|||-+++-+++-+++"
+# Walls, and a path by the sides on which it goes on (above 1, below 2, left 4, right 8) and between two cells.
+_SIGNS, _ASCII_SIGNS = ("██", "•╹╻┃╸┛┓┫╺┗┏┣━┻┳╋", " ━"), ("##", "o|||-+++-+++-+++", " -")
+Point = tuple[int, int]  # column and row
+
+
+@dataclass(frozen=True)
+class Move:
+    """A line from cell to cell, and the frame of a film that shows it first."""
+
+    start: Point
+    end: Point
+    colour: str
+    frame: int | None = None
+
+    @property
+    def wrong(self) -> bool:
+        return self.colour == WRONG
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A path in a maze: its moves, cells in walls, subgoals with colours, and cells with colour and first frame."""
+
+    moves: Sequence[Move]
+    blocked: Sequence[Point]
+    rings: Sequence[tuple[Point, str]]
+    cells: Sequence[tuple[Point, str, int]] = ()
+
+
+def planned(maze: Maze, path: Sequence[int], subgoals: Sequence[int], missed: str = WRONG) -> Picture:
+    """Return a whole path; moves and cells that the maze does not allow are red, missed subgoals have their colour."""
+    path = _cells_only(maze, path)
+    colours, at = course_colours(len(path)), [point_of(maze, token) for token in path]
+    legal = legal_moves(maze.passable, path)
+    moves = [Move(at[k], at[k + 1], colours[k + 1] if fine else WRONG) for k, fine in enumerate(legal)]
+    blocked = [point for point, fine in zip(at, open_cells(maze.passable, path), strict=True) if not fine]
+    rings = [(point_of(maze, token), colours[path.index(token)] if token in path else missed) for token in subgoals]
+    return Picture(moves, blocked, rings)
+
+
+def point_of(maze: Maze, token: int) -> Point:
+    """Return the column and the row of a cell."""
+    return maze.cell(token)[::-1]
+
+
+def course_colours(length: int) -> list[str]:
+    """Return colours from the start of a path to its goal."""
+    return [to_hex(COURSE(share)) for share in np.linspace(0, 1, length)]
+
+
+def _cells_only(maze: Maze, path: Sequence[int]) -> list[int]:
+    """Return a path without the tokens that stand for no cell, such as SEP."""
+    return [token for token in path if 0 <= token < maze.size**2]
 
 
 def draw_maze(
     axes: Axes,
     maze: Maze,
-    path: Sequence[int] | None = None,
-    subgoals: Sequence[int] | None = None,
-    title: str | None = None,
-    numbered: bool = False,
+    path: Sequence[int] = (),
+    subgoals: Sequence[int] = (),
+    title: str = "",
 ) -> None:
     """Draw a maze, a path coloured from start to goal, and numbered subgoals; everything scales with the axes.
 
-    Illegal moves and cells are red, and so is the ring of a subgoal that the path misses. ``numbered`` adds the numbers
-    of rows and columns.
+    Illegal moves and cells are red, and so is the ring of a subgoal that the path misses.
     """
     axes.imshow(maze.passable, cmap=ListedColormap([WALL, FLOOR]), vmin=0, vmax=1, zorder=0)
-    if numbered:
-        _number_cells(axes)
-    else:
-        axes.set_axis_off()
-    if title:
-        axes.set_title(title, loc="left", fontsize=11, color=INK, pad=8)
-    path = [token for token in path or () if 0 <= token < maze.size**2]
-    rings = dict.fromkeys(subgoals or (), WRONG if path else SOFT)
-    if path:
-        colours = course_colours(len(path))
-        _draw_path(axes, maze, path, colours)
-        rings |= {token: colours[path.index(token)] for token in rings if token in path}
+    axes.set_title(title, loc="left", fontsize=11, color=INK, pad=8)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(colors=SOFT, labelsize=8, length=2)
+    for axis, name in ((axes.xaxis, "column"), (axes.yaxis, "row")):
+        axis.set_major_locator(MaxNLocator(9, steps=[1, 2, 5, 10], integer=True))
+        axis.set_label_text(name, color=SOFT, fontsize=9)
+    picture = planned(maze, path, subgoals, WRONG if path else SOFT)
+    for move in picture.moves:
+        _draw_line(axes, move.start, move.end, move.colour, *((0.2, 3) if move.wrong else (0.42, 2)))
+    for x, y in picture.blocked:
+        for slope in (0.28, -0.28):
+            _draw_line(axes, (x - 0.28, y - slope), (x + 0.28, y + slope), WRONG, 0.2, zorder=3)
     radius = float(np.clip(maze.size / 45, 0.4, 0.9))  # in cells; on a large maze a number needs more than one
-    for number, token in enumerate(subgoals or (), start=1):
-        _draw_subgoal(axes, maze, token, number, radius, rings[token])
+    for number, (point, colour) in enumerate(picture.rings, start=1):
+        # Every ring lies below every disc, so that neighbours do not hide each other's numbers.
+        axes.add_patch(Circle(point, radius, facecolor=colour, linewidth=0, zorder=4))
+        axes.add_patch(Circle(point, 0.78 * radius, facecolor="white", linewidth=0, zorder=5))
+        digits = TextPath((0, 0), str(number), size=1, prop=_FONT)
+        box = digits.get_extents()
+        scale = min(0.8 * radius / box.height, 1.1 * radius / box.width)
+        centred = Affine2D().translate(-box.x0 - box.width / 2, -box.y0 - box.height / 2).scale(scale, -scale)
+        transform = centred.translate(*point) + axes.transData
+        axes.add_patch(PathPatch(digits, transform=transform, facecolor=INK, linewidth=0, zorder=6))
 
 
-def terminal(
-    maze: Maze,
-    path: Sequence[int] | None = None,
-    subgoals: Sequence[int] | None = None,
-    ascii_only: bool = False,
-    markup: bool = False,
-) -> str:
-    """Return the maze in characters, two for each cell; ``markup`` adds colours for rich.
+def _draw_line(
+    axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str, width: float, zorder: int
+) -> None:
+    """Draw a line with round ends, as wide as a share of a cell."""
+    across, down = end[0] - start[0], end[1] - start[1]
+    style = f"round,pad={width / 2},rounding_size={width / 2}"
+    line = FancyBboxPatch((0, 0), math.hypot(across, down), 0, style, facecolor=colour, linewidth=0, zorder=zorder)
+    line.set_transform(Affine2D().rotate(math.atan2(down, across)).translate(*start) + axes.transData)
+    axes.add_patch(line)
+
+
+def terminal(maze: Maze, path: Sequence[int] = (), subgoals: Sequence[int] = (), ascii_only: bool = False) -> Text:
+    """Return the maze in coloured characters, two for each cell.
 
     Lines are legal moves, x is where an illegal move arrives, and subgoals have their numbers.
 
@@ -96,130 +159,59 @@ def terminal(
     ##          ##
     ##############
     """
-    texts = np.where(maze.passable, "  ", "##" if ascii_only else "██").astype(object)
-    styles = np.where(maze.passable, "", SOFT).astype(object)
-    path = [token for token in path or () if 0 <= token < maze.size**2]
-    sides, wrong = _sides(maze, path), {maze.cell(token) for token in _wrong_arrivals(maze, path)}
-    lines, ahead = (_ASCII_LINES, " -") if ascii_only else (_LINES, " ━")
+    wall, lines, ahead = _ASCII_SIGNS if ascii_only else _SIGNS
+    is_open = maze.passable.flatten()
+    texts, styles = np.where(is_open, "  ", wall).astype(object), np.where(is_open, "", SOFT).astype(object)
+    path = _cells_only(maze, path)
+    legal = legal_moves(maze.passable, path)
+    sides = np.zeros(len(is_open), dtype=int)  # on which legal moves go on, as bits
+    bits = {-maze.size: (1, 2), maze.size: (2, 1), -1: (4, 8), 1: (8, 4)}  # of the cell left and of the cell entered
+    for move in np.flatnonzero(legal):
+        start, end = path[move : move + 2]
+        leaving, entering = bits[end - start]
+        sides[start] |= leaving
+        sides[end] |= entering
+    fine = open_cells(maze.passable, path)
+    fine[1:] &= legal
+    wrong = {token for token, is_fine in zip(path, fine, strict=True) if not is_fine}
     for token, colour in zip(path, course_colours(len(path)), strict=True):
-        cell = maze.cell(token)
-        texts[cell] = ("x" if cell in wrong else lines[sides[cell]]) + ahead[sides[cell] >> 3]
-        styles[cell] = WRONG if cell in wrong else colour
-    for number, token in enumerate(subgoals or (), start=1):
-        cell = maze.cell(token)
-        texts[cell] = (str(number) + ahead[sides[cell] >> 3])[:2]
-        styles[cell] = f"bold white on {styles[cell] or (WRONG if path else SOFT)}"
-    return "\n".join(_row(*row, markup) for row in zip(texts, styles, strict=True))
+        texts[token] = ("x" if token in wrong else lines[sides[token]]) + ahead[sides[token] >> 3]
+        styles[token] = WRONG if token in wrong else colour
+    for number, token in enumerate(subgoals, start=1):
+        texts[token] = (str(number) + ahead[sides[token] >> 3])[:2]
+        styles[token] = f"bold white on {styles[token] or (WRONG if path else SOFT)}"
+    rows = zip(texts.reshape(maze.passable.shape), styles.reshape(maze.passable.shape), strict=True)
+    return Text("\n").join(Text.assemble(*zip(*row, strict=True)) for row in rows)
 
 
 def legend(ascii_only: bool = False) -> str:
     """Return the meaning of the characters of `terminal`, in a line."""
-    wall, line = ("##", "-") if ascii_only else ("██", "━")
-    return f"1, 2, ... the subgoals   {line} the path   x a wrong step   {wall} wall"
+    wall, _, line = _ASCII_SIGNS if ascii_only else _SIGNS
+    return f"1, 2, ... the subgoals   {line[1]} the path   x a wrong step   {wall} wall"
 
 
-class _CellLines(LineCollection):
-    """Lines whose width is a share of a cell, at any size of the axes."""
-
-    def __init__(self, axes: Axes, segments: np.ndarray, width: float, colours: list[str], zorder: int) -> None:
-        super().__init__(list(segments), colors=colours, capstyle="round", zorder=zorder)
-        self._host, self._width = axes, width
-        axes.add_collection(self)
-
-    def draw(self, renderer: RendererBase) -> None:
-        (left, _), (right, _) = self._host.transData.transform([(0, 0), (1, 0)])
-        self.set_linewidth(self._width * (right - left) * 72 / self._host.figure.dpi)
-        super().draw(renderer)
-
-
-def _number_cells(axes: Axes) -> None:
-    for axis, name in ((axes.xaxis, "column"), (axes.yaxis, "row")):
-        axis.set_major_locator(MaxNLocator(9, steps=[1, 2, 5, 10], integer=True))
-        axis.set_label_text(name, color=SOFT, fontsize=9)
-    axes.tick_params(colors=SOFT, labelsize=8, length=2)
-    axes.spines[:].set_visible(False)
-
-
-def _draw_path(axes: Axes, maze: Maze, path: list[int], colours: list[str]) -> None:
-    cells = np.stack(np.divmod(path, maze.size)[::-1], axis=1)  # [L, 2] as x, y
-    moves = np.stack([cells[:-1], cells[1:]], axis=1)  # [L - 1, 2, 2]
-    legal = legal_moves(maze.passable, path)
-    _CellLines(axes, moves[legal], 0.42, np.array(colours)[1:][legal].tolist(), zorder=2)
-    _CellLines(axes, moves[~legal], 0.2, [WRONG], zorder=3)
-    blocked = cells[~open_cells(maze.passable, path)].astype(float)
-    for slope in (1, -1):  # a cross
-        arm = np.array([0.28, 0.28 * slope])
-        _CellLines(axes, np.stack([blocked - arm, blocked + arm], axis=1), 0.2, [WRONG], zorder=3)
-
-
-def _draw_subgoal(axes: Axes, maze: Maze, token: int, number: int, radius: float, colour: str) -> None:
-    row, column = maze.cell(token)
-    # Every ring lies below every disc, so that neighbours do not hide each other's numbers.
-    axes.add_patch(Circle((column, row), radius, facecolor=colour, linewidth=0, zorder=4))
-    axes.add_patch(Circle((column, row), 0.78 * radius, facecolor="white", linewidth=0, zorder=5))
-    digits = TextPath((0, 0), str(number), size=1, prop=_FONT)
-    box = digits.get_extents()
-    scale = min(0.8 * radius / box.height, 1.1 * radius / box.width)
-    centred = Affine2D().translate(-box.x0 - box.width / 2, -box.y0 - box.height / 2).scale(scale, -scale)
-    transform = centred.translate(column, row) + axes.transData
-    axes.add_patch(PathPatch(digits, transform=transform, facecolor=INK, linewidth=0, zorder=6))
-
-
-def course_colours(length: int) -> list[str]:
-    """Return colours from the start of a path to its goal."""
-    return [to_hex(COURSE(share)) for share in np.linspace(0, 1, length)]
-
-
-def _wrong_arrivals(maze: Maze, path: list[int]) -> list[int]:
-    """Return the tokens of a path that stand on a wall or that an illegal move leads to."""
-    arrived = np.concatenate([[True], legal_moves(maze.passable, path)])[: len(path)]
-    return [token for token, fine in zip(path, arrived & open_cells(maze.passable, path), strict=True) if not fine]
-
-
-def _sides(maze: Maze, path: list[int]) -> np.ndarray:
-    """Return ``[size, size]``: the sides of each cell on which legal moves of a path go on, as bits of ``_LINES``."""
-    sides = np.zeros(maze.passable.shape, dtype=int)
-    bits = {-maze.size: (1, 2), maze.size: (2, 1), -1: (4, 8), 1: (8, 4)}  # of the cell left and of the cell entered
-    for move in np.flatnonzero(legal_moves(maze.passable, path)):
-        start, end = path[move], path[move + 1]
-        leaving, entering = bits[end - start]
-        sides[maze.cell(start)] |= leaving
-        sides[maze.cell(end)] |= entering
-    return sides
-
-
-def _row(texts: np.ndarray, styles: np.ndarray, markup: bool) -> str:
-    """Return one line of characters; with markup, neighbours of the same style share a tag."""
-    if not markup:
-        return "".join(texts)
-    runs = groupby(zip(styles, texts, strict=True), key=lambda cell: cell[0])
-    joined = [(style, "".join(text for _, text in run)) for style, run in runs]
-    return "".join(f"[{style}]{text}[/]" if style else text for style, text in joined)
-
-
-def evaluate(
-    task: MazeTask,
-    model: FlexMDMModel,
-    counts: Sequence[int],
-    num: int,
-    console: Console | None = None,
-    **options: Any,
-) -> list[MazeScore]:
-    """Plan through held-out problems with each number of subgoals, and print the table."""
-    console = console or Console()
-    scores = []
+def plan_each(task: MazeTask, model: FlexMDMModel, counts: Sequence[int], num: int, **options: Any) -> list[Plans]:
+    """Plan through ``num`` held-out problems with each number of subgoals, and show how far that is."""
+    plans = []
     with bar_on_stderr() as progress:
         for count in counts:
-            bar = progress.add_task(f"K = {count}", total=num)
+            bar = progress.add_task(f"{TITLES[task.model]}, K = {count}", total=num)
             options["progress"] = lambda done, _, bar=bar: progress.update(bar, completed=done)
-            scores.append(plan(task, model, count, num, **options).score)
-    console.print(table_of(scores, f"{task.size} x {task.size} maze, {task.model}, {num} held-out problems each"))
+            plans.append(plan(task, model, count, num, **options))
+    return plans
+
+
+def evaluate(task: MazeTask, model: FlexMDMModel, counts: Sequence[int], num: int, **options: Any) -> list[MazeScore]:
+    """Plan through held-out problems with each number of subgoals, and print the table."""
+    scores = [plans.score for plans in plan_each(task, model, counts, num, **options)]
+    Console().print(table_of(scores, f"{task.size} x {task.size} maze, {task.model}, {num} held-out problems each"))
     return scores
 
 
 def table_of(scores: Sequence[MazeScore], title: str) -> Table:
     """Return a table with one row per score."""
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=title, title_justify="left", title_style="bold", caption_justify="left")
+    table.caption = "success with its 95% interval; excess: cells above the shortest path; evaluations and ms per path"
     for heading in ("model", "K", "sampler", "success", "valid", "in order", "excess", "evals", "ms"):
         table.add_column(heading, justify="left" if heading in ("model", "sampler") else "right")
     for s in scores:
@@ -228,8 +220,6 @@ def table_of(scores: Sequence[MazeScore], title: str) -> Table:
             f"{s.success:.1%} ({100 * s.low:.0f}-{100 * s.high:.0f})", f"{s.valid:.1%}", f"{s.in_order:.1%}",
             "-" if s.excess is None else f"{s.excess:+.1f}", f"{s.evaluations:.0f}", f"{1000 * s.seconds:.0f}",
         )  # fmt: skip
-    table.caption = "success with its 95% interval; excess: cells above the shortest path; evaluations and ms per path"
-    table.caption_justify = "left"
     return table
 
 
@@ -237,51 +227,54 @@ def sample(
     task: MazeTask,
     model: FlexMDMModel,
     cells: Sequence[tuple[int, int]],
-    num: int = 1,
-    output: Path = Path("path.png"),
+    num: int,
+    output: Path,
     json: Path | None = None,
-    console: Console | None = None,
     seed: int = 0,
     **options: Any,
-) -> list[list[int]]:
+) -> None:
     """Connect ``cells`` (or the subgoals of a held-out problem) by ``num`` paths, and draw them.
 
     Several paths are shown as they come. One path is the first of four tries that is right, or the first of all if none
     is; how many are right is said.
     """
-    console = console or Console()
+    console = Console(highlight=False)
     subgoals = problem_through(task, cells) if cells else _picked(task, seed, console)
-    _warn(task, subgoals, console)
+    (least,) = shortest(task, [subgoals])
+    if least > task.longest_path:
+        console.print(
+            f"the shortest path through these cells has {least}, more than any path that this model learned from "
+            f"({task.longest_path}): it may well fail"
+        )
     settings = settings_of(task, **options)
     tries = TRIES if num == 1 else num
     out = generate(model.denoiser(), tries, prompts=[task.prompt(subgoals)], seed=seed, **settings)
     paths = [task.path(sequence) for sequence in out.sequences]
     faults = [fault(task.maze.passable, path, subgoals) for path in paths]
-    shown = [faults.index(None) if None in faults else 0] if num == 1 else range(num)
+    shown = list(zip(paths, faults, strict=True))
+    if num == 1:
+        shown = [min(shown, key=lambda one: one[1] is not None)]  # the first of the best
     ascii_only = "utf" not in (console.encoding or "").lower()
-    for number in shown:
-        drawing = terminal(task.maze, paths[number], subgoals, ascii_only, markup=True)
-        console.print(drawing, soft_wrap=True)
-        console.print(f"{len(paths[number])} cells; {_verdict(faults[number])}", highlight=False)
-    console.print(legend(ascii_only), style="dim", highlight=False)
-    console.print(_tally(paths, faults, num, settings), highlight=False)
+    for path, wrong in shown:
+        console.print(terminal(task.maze, path, subgoals, ascii_only), soft_wrap=True)
+        verdict = "[green]reaches every subgoal in order[/]" if wrong is None else f"[red]fails[/]: {wrong}"
+        console.print(f"{len(path)} cells; {verdict}")
+    console.print(legend(ascii_only), style="dim")
+    console.print(_tally(paths, faults, num, settings["steps"]))
     output.parent.mkdir(parents=True, exist_ok=True)
-    _picture(task, [paths[n] for n in shown], [faults[n] for n in shown], subgoals).savefig(output, dpi=150)
+    _picture(task, shown, subgoals).savefig(output, dpi=150)
     console.print(f"drawn in {output}")
     if json is not None:
-        rows = [
+        found = [
             {
-                "path": [task.maze.cell(t) if t < task.size**2 else None for t in paths[n]],
-                "success": faults[n] is None,
-                "fault": faults[n],
+                "path": [task.maze.cell(token) if token < task.size**2 else None for token in path],
+                "success": wrong is None,
+                "fault": wrong,
             }
-            for n in shown
+            for path, wrong in shown
         ]
-        tally = {"tries": tries, "successes": faults.count(None)}
-        json.parent.mkdir(parents=True, exist_ok=True)
-        through = [task.maze.cell(t) for t in subgoals]
-        json.write_text(json_module.dumps({"through": through, "paths": rows, **tally}) + "\n")
-    return [paths[n] for n in shown]
+        through = [task.maze.cell(token) for token in subgoals]
+        write_json(json, {"through": through, "paths": found, "tries": tries, "successes": faults.count(None)})
 
 
 def _picked(task: MazeTask, seed: int, console: Console) -> list[int]:
@@ -289,27 +282,11 @@ def _picked(task: MazeTask, seed: int, console: Console) -> list[int]:
     low, high = task.subgoals
     subgoals = task.problems(1, min(max(PICKED, low), high), seed)[0]
     cells = " ".join("{},{}".format(*task.maze.cell(token)) for token in subgoals)
-    words = f"no cells were given, so this is a held-out problem: --through {cells}"
-    console.print(words, highlight=False, soft_wrap=True)
+    console.print(f"no cells were given, so this is a held-out problem: --through {cells}", soft_wrap=True)
     return subgoals
 
 
-def _warn(task: MazeTask, subgoals: list[int], console: Console) -> None:
-    """Say so if the model has never seen a path as long as this one must be."""
-    (cells,) = shortest(task, [subgoals])
-    if cells > task.longest_path:
-        console.print(
-            f"the shortest path through these cells has {cells}, more than any path that this model learned from "
-            f"({task.longest_path}): it may well fail",
-            highlight=False,
-        )
-
-
-def _verdict(wrong: str | None) -> str:
-    return "[green]reaches every subgoal in order[/]" if wrong is None else f"[red]fails[/]: {wrong}"
-
-
-def _tally(paths: Sequence[Sequence[int]], faults: Sequence[str | None], num: int, settings: dict[str, Any]) -> str:
+def _tally(paths: Sequence[Sequence[int]], faults: Sequence[str | None], num: int, steps: int) -> str:
     """Return how many of all tries are right, and what to do if none is."""
     good, tries = faults.count(None), len(paths)
     words = f"{good} of {tries} {'tries' if num == 1 else 'paths'} {'is' if good == 1 else 'are'} right"
@@ -321,17 +298,15 @@ def _tally(paths: Sequence[Sequence[int]], faults: Sequence[str | None], num: in
     if good:
         return words
     other = "--temperature 1" if alike else "another --seed"
-    return f"{words}. To try: {other}, more --steps than {settings['steps']}, or --num {2 * tries} to see more paths"
+    return f"{words}. To try: {other}, more --steps than {steps}, or --num {2 * tries} to see more paths"
 
 
-def _picture(
-    task: MazeTask, paths: Sequence[Sequence[int]], faults: Sequence[str | None], subgoals: Sequence[int]
-) -> Figure:
-    columns = min(len(paths), 4)
-    rows = -(-len(paths) // columns)
+def _picture(task: MazeTask, shown: Sequence[tuple[Sequence[int], str | None]], subgoals: Sequence[int]) -> Figure:
+    """Return a figure of paths and their faults, four beside each other."""
+    columns = min(len(shown), 4)
+    rows = -(-len(shown) // columns)
     figure = Figure(figsize=(4.6 * columns, 4.8 * rows), layout="constrained", facecolor="white")
-    for number, (path, wrong) in enumerate(zip(paths, faults, strict=True), start=1):
+    for number, (path, wrong) in enumerate(shown, start=1):
         title = f"{'valid' if wrong is None else 'not valid'}: {len(path)} cells" + (f"; {wrong}" if wrong else "")
-        axes = figure.add_subplot(rows, columns, number)
-        draw_maze(axes, task.maze, path, subgoals, "\n".join(wrap(title, 48)), numbered=True)
+        draw_maze(figure.add_subplot(rows, columns, number), task.maze, path, subgoals, "\n".join(wrap(title, 48)))
     return figure

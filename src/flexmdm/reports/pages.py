@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -13,20 +12,10 @@ from flexmdm.reports.charts import GLYPHS, THEME
 
 def render(template: str, **content: Any) -> str:
     """Return a page; everything in ``content`` is escaped unless its template calls it safe."""
-    return _environment().get_template(template).render(theme=THEME, glyphs=GLYPHS, **content)
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("flexmdm.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    look: dict[str, Any] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    environment = Environment(loader=PackageLoader("flexmdm.reports"), autoescape=True, **look)
     environment.filters |= {"number": number, "percent": percent, "counted": counted, "duration": duration}
-    return environment
+    return environment.get_template(template).render(theme=THEME, glyphs=GLYPHS, **content)
 
 
 def number(value: float) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ def evaluate(
     num: int,
     reference: str = "auto",
     likelihoods: int = 200,
-    num_times: int = 64,
     page: Path | None = None,
     command: str = "",
     console: Console | None = None,
@@ -41,15 +41,11 @@ def evaluate(
 
     Args:
         runs: by name; the held-out sequences of the first are what all are compared with.
-        steps: of the sampler, one score for each.
-        num: samples per score.
+        steps: of the sampler, one score of ``num`` samples for each.
         reference: of `flexmdm.evaluation.fluency.ReferenceLM`; ``auto`` for the default one if it is installed,
             ``none`` for no perplexity.
         likelihoods: held-out sequences for the likelihood; 0 leaves it out.
-        num_times: times per sequence for it.
-        page: a file to write.
-        command: what the page says it was made by.
-        console: where the table goes.
+        page, command: a file to write, and what it says it was made by.
         keep: called with the figures before the page is written, so that they are there whatever becomes of it.
         options: of `flexmdm.generate`.
     """
@@ -67,12 +63,24 @@ def evaluate(
     for name, pipeline in runs.items():
         scores += [measure(name, pipeline, judge, num, count, **options) for count in steps]
     table = table_of(scores, f"{num:,} samples each, against {len(judge.texts):,} held-out sequences")
-    table.caption = f"{table.caption}{_notes(scores, min(num, len(judge.texts)))}"
+    cut = sum(score.truncated for score in scores)
+    if cut:
+        table.caption = f"{table.caption}; {cut:,} texts were cut to the reference model's window"
+    if min(num, len(judge.texts)) < ENOUGH:
+        few = f"the intervals of W1 and KS are too narrow, as they need {ENOUGH} samples and as many held-out sequences"
+        table.caption = f"{table.caption}; {few}"
     console.print(table)
-    _say_openings(scores, console)
-    if judge.lm is not None and all(math.isnan(score.generative_perplexity.value) for score in scores):
+    openings = [f"{one.label} {one.opening_entropy}" for one in scores if not math.isnan(one.opening_entropy.value)]
+    if openings:
+        console.print(
+            f"entropy of the first {OPENING} tokens, which does not grow with the length, in nats: "
+            + "; ".join(openings),
+            highlight=False,
+            markup=False,
+        )
+    if judge.lm is not None and not _have_perplexity(scores):
         console.print("no perplexity: every text has at most 10 tokens of the reference model, too few to judge")
-    known = [held_out_bits(name, pipeline, likelihoods, num_times) for name, pipeline in runs.items() if likelihoods]
+    known = [held_out_bits(name, pipeline, likelihoods) for name, pipeline in runs.items() if likelihoods]
     xz = judge.xz()
     for score in known:
         console.print(
@@ -81,16 +89,14 @@ def evaluate(
             f"(standard errors; xz: {xz:.2f} per character)",
             highlight=False,
         )
-    bits_of = {score.model: score.to_dict() for score in known}
-    rows = []
-    for score in scores[1:]:
-        bits = bits_of.get(score.model, {"num": 0})
-        figures = {**bits, "likelihood_num": bits["num"], **score.to_dict(), "xz_bits_per_character": xz}
-        rows.append(by_name(figures))
+    bits_of = {score.model: score.to_dict() | {"likelihood_num": score.num} for score in known}
+    rows = [
+        by_name({**bits_of.get(score.model, {"likelihood_num": 0}), **score.to_dict(), "xz_bits_per_character": xz})
+        for score in scores[1:]
+    ]
     if keep is not None:
         keep(rows)
     if page is not None:
-        page.parent.mkdir(parents=True, exist_ok=True)
         lengths = [len(tokens) for tokens in judge.tokens]
         write_page(page, "Text: " + " and ".join(runs), scores, known, lengths, xz, command)
         console.print(f"the page is {page}")
@@ -112,25 +118,6 @@ def _reference(name: str, console: Console, device: str) -> Any:
         return None
 
 
-def _notes(scores: Sequence[TextScore], num: int) -> str:
-    """Return notes for the table: on texts too long for the reference model, and on too few lengths for intervals."""
-    cut = sum(score.truncated for score in scores)
-    few = f"; the intervals of W1 and KS are too narrow, as they need {ENOUGH} samples and as many held-out sequences"
-    return (f"; {cut:,} texts were cut to the reference model's window" if cut else "") + (few if num < ENOUGH else "")
-
-
-def _say_openings(scores: Sequence[TextScore], console: Console) -> None:
-    """Print the entropy that does not grow with the length, if there are texts that are long enough for it."""
-    known = [score for score in scores if not math.isnan(score.opening_entropy.value)]
-    if known:
-        values = "; ".join(f"{score.label} {score.opening_entropy}" for score in known)
-        console.print(
-            f"entropy of the first {OPENING} tokens, which does not grow with the length, in nats: {values}",
-            highlight=False,
-            markup=False,
-        )
-
-
 def _bits(estimate: Any) -> str:
     return f"{estimate.value:.2f} ± {estimate.standard_error:.2f}"
 
@@ -140,20 +127,21 @@ def table_of(scores: Sequence[TextScore], title: str = "") -> Table:
     table = Table(title=title or None, box=SIMPLE_HEAD, padding=0, show_edge=False)
     table.title_justify, table.title_style, table.caption_justify = "left", "bold", "left"
     with_perplexity = _have_perplexity(scores)
-    about = ("perplexity",) if with_perplexity else ()
-    for heading in ("model", "sampler", *about, "W1", "KS", "entropy", "distinct", "evals"):
+    measures = {"W1": "length_w1", "KS": "length_ks", "entropy": "entropy"}
+    if with_perplexity:
+        measures = {"perplexity": "generative_perplexity"} | measures
+    for heading in ("model", "sampler", *measures, "distinct", "evals"):
         table.add_column(heading, justify="left" if heading in ("model", "sampler") else "right", overflow="fold")
     for s in scores:
         sampler = plain(s.sampler) + ("" if s.temperature == 1 else f" T={s.temperature:g}")
         steps = f"{s.steps:,} steps" if s.steps else ""
-        kept = f"\n[dim]kept {percent(s.kept)}[/]" if with_perplexity else ""
-        fluency = (_two_lines(s.generative_perplexity),) if with_perplexity else ()
         table.add_row(
-            plain(s.model) + kept, f"{sampler}\n[dim]{steps}[/]", *fluency,
-            _two_lines(s.length_w1), _two_lines(s.length_ks), _two_lines(s.entropy),
+            plain(s.model) + (f"\n[dim]kept {percent(s.kept)}[/]" if with_perplexity else ""),
+            f"{sampler}\n[dim]{steps}[/]",
+            *(_two_lines(getattr(s, name)) for name in measures.values()),
             f"2: {percent(s.distinct_2)}\n3: {percent(s.distinct_3)}",
             f"{number(s.evaluations)}\n[dim]{number(s.seconds)} s[/]",
-        )  # fmt: skip
+        )
     table.caption = (
         ("perplexity of the texts long enough to score (kept); " if with_perplexity else "")
         + "W1 (tokens) and KS: distances of the lengths; entropy in nats; distinct: different 2-grams and 3-grams as a "
@@ -178,27 +166,17 @@ def write_page(
     scores: Sequence[TextScore],
     likelihoods: Sequence[LikelihoodScore],
     held_out_lengths: Lengths,
-    xz: float | None,
+    xz: float,
     command: str,
 ) -> None:
     """Write one HTML file with everything in it, which needs no network and no other file.
 
-    Args:
-        path: of the file.
-        title: its heading.
-        scores: rows of the table; those with the same model, sampler and temperature make a curve over the steps.
-        likelihoods: one per model; may be empty.
-        held_out_lengths: what the lengths are compared with, in tokens.
-        xz: bits per character of `xz_bits_per_character`, for scale.
-        command: what made the page.
+    The scores are the rows of the table; those with the same model, sampler and temperature make a curve over the
+    steps. The bits per character of ``xz`` stand beside the likelihoods, for scale.
     """
-    if not scores:
-        raise ValueError("a page needs at least one score")
-    series = list(dict.fromkeys(score.series for score in scores if score.steps))
-    most = {score.series: score for score in sorted(scores, key=lambda score: score.steps) if score.lengths}
-    longest = [most[name] for name in series if name in most]
     sampled = [score for score in scores if score.steps]
-    floor = length_floor(held_out_lengths, min(score.num for score in sampled), resamples=200) if sampled else math.nan
+    longest = {score.series: score for score in sorted(sampled, key=lambda score: score.steps)}
+    floor = length_floor(held_out_lengths, min(score.num for score in sampled), resamples=200)
     html = render(
         "text.html",
         title=title,
@@ -210,11 +188,10 @@ def write_page(
         opening=OPENING,
         likelihoods=likelihoods,
         xz=xz,
-        series=series,
         longest=longest,
         held_out_mean=sum(map(int, held_out_lengths)) / len(held_out_lengths),
         floor=floor,
-        charts=_charts(scores, series, longest, held_out_lengths, floor),
+        charts=_charts(scores, longest, held_out_lengths, floor),
         samples=[score for score in scores if score.samples],
         first=next((score for score in sampled if score.samples), None),
         shown=SHOWN,
@@ -225,19 +202,19 @@ def write_page(
 
 
 def _charts(
-    scores: Sequence[TextScore], series: list[str], longest: Sequence[TextScore], held_out: Lengths, floor: float
+    scores: Sequence[TextScore], longest: dict[str, TextScore], held_out: Lengths, floor: float
 ) -> dict[str, str]:
     """Return the charts of the page, by name."""
-    edges, shares = length_histogram({**{score.label: score.lengths for score in longest}, "held-out": held_out})
-    outlines = [(COLOURS[series.index(s.series) % len(COLOURS)], shares[s.label]) for s in longest]
+    series = list(longest)
+    edges, shares = length_histogram({**{name: score.lengths for name, score in longest.items()}, "held-out": held_out})
+    outlines = [(colour, shares[name]) for colour, name in zip(cycle(COLOURS), series, strict=False)]
     across = "length in tokens (share of the texts per token of length)"
     lengths = draw_lengths(edges, shares["held-out"], outlines, across, width=10.8, height=2.7)
     charts = {"lengths": inline_svg(lengths, "Shares of the texts by their length, generated and held-out")}
-    if series:
-        panel = _step_panel(scores, series, "length_w1", scale="error", floor=floor)
-        label = "W1 distance of the lengths against the number of steps"
-        charts["length_error"] = inline_svg(draw_panel(panel, series), label)
-    if series and _have_perplexity(scores):
+    panel = _step_panel(scores, series, "length_w1", scale="error", floor=floor)
+    label = "W1 distance of the lengths against the number of steps"
+    charts["length_error"] = inline_svg(draw_panel(panel, series), label)
+    if _have_perplexity(scores):
         panel = _step_panel(scores, series, "generative_perplexity", scale="log")
         charts["perplexity"] = inline_svg(draw_panel(panel, series), "Perplexity against the number of steps")
     return charts
@@ -249,8 +226,7 @@ def _step_panel(scores: Sequence[TextScore], series: list[str], measure: str, **
     curves = []
     for name in series:
         mine = sorted(((score.steps, value) for score, value in known if score.series == name), key=lambda one: one[0])
-        ends = [(value.value - value.low, value.high - value.value) for _, value in mine]
         if mine:
-            curves.append(Curve(name, [steps for steps, _ in mine], [value.value for _, value in mine], ends))
+            curves.append(Curve(name, *zip(*mine, strict=True)))
     references = {score.label: value.value for score, value in known if not score.steps}
     return Panel("", "", curves, across="steps of the sampler", references=references, **options)

@@ -16,8 +16,7 @@ from flexmdm.generation.defaults import DEFAULTS
 from flexmdm.sweeps.journal import Journal
 from flexmdm.sweeps.sweep import Benchmark, Refused, Scored, Writer, measured
 from flexmdm.tasks.maze.checker import check
-from flexmdm.tasks.maze.pipeline import MazePipeline
-from flexmdm.tasks.maze.task import MazeTask
+from flexmdm.tasks.maze.task import MazePipeline, MazeTask
 from flexmdm.tasks.pipeline import Answer
 
 if TYPE_CHECKING:

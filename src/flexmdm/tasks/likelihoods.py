@@ -87,8 +87,9 @@ def answer_nats(
     denoiser, at_a_time = model.denoiser(), max(_LARGEST // (num_times * task.width * task.vocab_size), 1)
     parts = []
     for start in range(0, len(prompts), at_a_time):
-        some = (column[start : start + at_a_time] for column in (prompts, sequences, given))
-        parts.append(answer_likelihood(denoiser, *some, num_times, seed=seed).nats)
+        part = slice(start, start + at_a_time)
+        found = answer_likelihood(denoiser, prompts[part], sequences[part], given[part], num_times, seed=seed)
+        parts.append(found.nats)
     return torch.cat(parts).cpu()
 
 

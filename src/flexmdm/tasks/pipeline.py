@@ -177,10 +177,10 @@ class Pipeline(Generic[AnyTask]):
         """Return the ``num`` best answers to each prompt: those that fit, distinct ones first, by their probability."""
         names = [(one.prompt, tuple(one.sequence)) for one in found]
         first = {name: index for index, name in reversed(list(enumerate(names)))}  # of equal draws one is measured
-        measured = sorted(first.values())
-        columns = ([answers[i].prompt, found[i].sequence, found[i].given] for i in measured)
-        nats = answer_nats(self.model, self.task, *map(list, zip(*columns, strict=True)), seed=seed).tolist()
-        nats_of = dict(zip((names[i] for i in measured), nats, strict=True))
+        measured, prompts = [found[i] for i in first.values()], [answers[i].prompt for i in first.values()]
+        sequences, given = [one.sequence for one in measured], [one.given for one in measured]
+        nats = answer_nats(self.model, self.task, prompts, sequences, given, seed=seed)
+        nats_of = dict(zip(first, nats.tolist(), strict=True))
         best: dict[int, list[tuple[bool, bool, float, int]]] = {}
         for index, (name, answer) in enumerate(zip(names, answers, strict=True)):
             rank = (not answer.fits, first[name] != index, nats_of[name], index)

@@ -10,21 +10,13 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """What `check` found, one entry per sequence.
+    """What `check` found of each sequence, ``[B]`` bool."""
 
-    Attributes:
-        valid: ``[B]`` bool, not empty, all cells open and every move to one of the four neighbours.
-        in_order: ``[B]`` bool, from the first subgoal to the last, with all others on the way in their order.
-        lengths: ``[B]`` int64, how many tokens the sequence has.
-    """
-
-    valid: np.ndarray
-    in_order: np.ndarray
-    lengths: np.ndarray
+    valid: np.ndarray  # not empty, all cells open and every move to one of the four neighbours
+    in_order: np.ndarray  # from the first subgoal to the last, with all others on the way in their order
 
     @property
     def success(self) -> np.ndarray:
-        """Return ``[B]`` bool, valid and in order."""
         return self.valid & self.in_order
 
 
@@ -37,17 +29,9 @@ def check(passable: np.ndarray, sequences: Sequence[Sequence[int]], subgoals: Se
     >>> checked.valid, checked.in_order, checked.success
     (array([False,  True,  True]), array([ True,  True, False]), array([False,  True, False]))
     """
-    if passable.ndim != 2 or passable.dtype != bool:
-        raise ValueError(f"passable must be a 2-D array of bool, got {passable.dtype} of shape {passable.shape}")
-    if len(sequences) != len(subgoals):
-        raise ValueError(f"every sequence has its subgoals, got {len(sequences)} sequences and {len(subgoals)} lists")
-    empty = [number for number, goals in enumerate(subgoals) if not len(goals)]
-    if empty:
-        raise ValueError(f"sequence {empty[0]} has no subgoals: give at least its start and its goal")
+    in_order = [_out_of_order(passable, s, goals) is None for s, goals in zip(sequences, subgoals, strict=True)]
     return Checked(
-        valid=np.array([_is_walk(passable, sequence) for sequence in sequences], dtype=bool),
-        in_order=np.array([_meets(s, goals) for s, goals in zip(sequences, subgoals, strict=True)], dtype=bool),
-        lengths=np.array([len(sequence) for sequence in sequences], dtype=np.int64),
+        np.array([_no_walk(passable, s) is None for s in sequences], dtype=bool), np.array(in_order, dtype=bool)
     )
 
 
@@ -60,29 +44,43 @@ def fault(passable: np.ndarray, sequence: Sequence[int], subgoals: Sequence[int]
     >>> fault(passable, [0, 1, 2, 5, 8, 7], [0, 3, 7])
     'it does not pass subgoal 2 at 1,0'
     """
+    return _no_walk(passable, sequence) or _out_of_order(passable, sequence, subgoals)
 
-    def cell(token: int) -> str:
-        return "{},{}".format(*divmod(int(token), passable.shape[1]))
 
+def _no_walk(passable: np.ndarray, sequence: Sequence[int]) -> str | None:
+    """Return why a sequence is no walk over open cells."""
     if not len(sequence):
         return "it is empty"
     blocked, wrong = ~open_cells(passable, sequence), ~legal_moves(passable, sequence)
     if blocked.any():
         token = sequence[int(blocked.argmax())]
-        return f"it goes into the wall at {cell(token)}" if 0 <= token < passable.size else "it has a token for no cell"
+        known = 0 <= token < passable.size
+        return f"it goes into the wall at {_cell(passable, token)}" if known else "it has a token for no cell"
     if wrong.any():
         here, there = sequence[int(wrong.argmax()) :][:2]
-        return f"it stays at {cell(here)}" if here == there else f"it jumps from {cell(here)} to {cell(there)}"
+        start, end = _cell(passable, here), _cell(passable, there)
+        return f"it stays at {start}" if here == there else f"it jumps from {start} to {end}"
+    return None
+
+
+def _out_of_order(passable: np.ndarray, sequence: Sequence[int], subgoals: Sequence[int]) -> str | None:
+    """Return why a sequence does not go from the first subgoal by all others to the last."""
+    if not len(sequence):
+        return "it is empty"
     if sequence[0] != subgoals[0]:
-        return f"it starts at {cell(sequence[0])} and not at {cell(subgoals[0])}"
+        return f"it starts at {_cell(passable, sequence[0])} and not at {_cell(passable, subgoals[0])}"
     if sequence[-1] != subgoals[-1]:
-        return f"it ends at {cell(sequence[-1])} and not at {cell(subgoals[-1])}"
+        return f"it ends at {_cell(passable, sequence[-1])} and not at {_cell(passable, subgoals[-1])}"
     rest = iter(sequence)
     for number, goal in enumerate(subgoals, start=1):
-        if goal not in rest:  # uses up rest as far as the goal
+        if goal not in rest:  # "in" uses up rest as far as the goal, so the next comes later
             early = " after the one before it" if goal in sequence else ""
-            return f"it does not pass subgoal {number} at {cell(goal)}{early}"
+            return f"it does not pass subgoal {number} at {_cell(passable, goal)}{early}"
     return None
+
+
+def _cell(passable: np.ndarray, token: int) -> str:
+    return "{},{}".format(*divmod(int(token), passable.shape[1]))
 
 
 def open_cells(passable: np.ndarray, sequence: Sequence[int]) -> np.ndarray:
@@ -98,15 +96,3 @@ def legal_moves(passable: np.ndarray, sequence: Sequence[int]) -> np.ndarray:
     rows, columns = np.divmod(np.asarray(sequence, dtype=np.int64), passable.shape[1])
     steps = np.abs(np.diff(rows)) + np.abs(np.diff(columns))
     return is_open[:-1] & is_open[1:] & (steps == 1)
-
-
-def _is_walk(passable: np.ndarray, sequence: Sequence[int]) -> bool:
-    open_everywhere = bool(open_cells(passable, sequence).all())
-    return len(sequence) > 0 and open_everywhere and bool(legal_moves(passable, sequence).all())
-
-
-def _meets(sequence: Sequence[int], subgoals: Sequence[int]) -> bool:
-    if not len(sequence) or sequence[0] != subgoals[0] or sequence[-1] != subgoals[-1]:
-        return False
-    rest = iter(sequence)
-    return all(goal in rest for goal in subgoals)  # "in" uses up rest as far as the goal, so the next comes later

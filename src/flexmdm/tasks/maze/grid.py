@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,6 @@ class Maze:
 
     Attributes:
         passable: ``[size, size]`` bool, true where a cell is open.
-        seed, extra_doors: what `Maze.division` made it from; None for a maze made by hand.
 
     >>> maze = Maze.division(7)
     >>> print("\\n".join("".join(".#"[not cell] for cell in row) for row in maze.passable))
@@ -29,24 +27,16 @@ class Maze:
     #######
     >>> maze.token(3, 1), maze.cell(22), len(maze.tokens)
     (22, (3, 1), 21)
-    >>> maze.neighbours[22]  # above, below, left, right
-    array([15, 29, -1, 23])
+    >>> int(maze.open_index[22]), maze.links[8]  # above, below, a wall to the left, right
+    (8, array([ 5, 13, -1,  9]))
     >>> int(maze.distances[maze.open_index[8], maze.open_index[40]])  # from (1, 1) to (5, 5)
     8
-    >>> Maze.from_dict(maze.to_dict()) == maze
-    True
     """
 
     passable: np.ndarray
-    seed: int | None = None
-    extra_doors: float | None = None
 
     def __post_init__(self) -> None:
-        passable = np.array(self.passable, dtype=bool)  # its own copy
-        if passable.ndim != 2 or passable.shape[0] != passable.shape[1]:
-            raise ValueError(f"a maze is a square grid, got an array of shape {passable.shape}")
-        if not passable.any():
-            raise ValueError(f"none of the {passable.size} cells is open: set passable to true where one can walk")
+        passable = self.passable.copy()
         passable.setflags(write=False)
         object.__setattr__(self, "passable", passable)
 
@@ -64,12 +54,11 @@ class Maze:
         passable = np.zeros((size, size), dtype=bool)
         passable[1:-1, 1:-1] = True
         _divide(passable[1:-1, 1:-1], rng)
-        doors = _possible_doors(passable)
+        above, below, left, right = _sides(passable, False)
+        doors = np.argwhere(~passable & ((above & below) | (left & right))).tolist()  # walls between two open cells
         for row, column in rng.sample(doors, k=int(len(doors) * extra_doors)):
             passable[row, column] = True
-        return cls(passable, seed, extra_doors)
-
-    # Cells and tokens -------------------------------------------------------------------------------------------------
+        return cls(passable)
 
     @property
     def size(self) -> int:
@@ -89,10 +78,7 @@ class Maze:
 
     def cell(self, token: int) -> tuple[int, int]:
         """Return the (row, column) of a token."""
-        if not 0 <= token < self.size**2:
-            raise ValueError(f"token {token} is no cell: a {self.size} x {self.size} maze has 0 to {self.size**2 - 1}")
-        row, column = divmod(int(token), self.size)
-        return row, column
+        return divmod(int(token), self.size)
 
     @cached_property
     def tokens(self) -> np.ndarray:
@@ -106,21 +92,10 @@ class Maze:
         index[self.tokens] = np.arange(len(self.tokens))
         return index
 
-    # Walking ----------------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def neighbours(self) -> np.ndarray:
-        """Return ``[size², 4]``, the open cells above, below, left and right of each open cell; -1 for none."""
-        tokens = np.where(self.passable, np.arange(self.size**2).reshape(self.passable.shape), -1)
-        around = np.pad(tokens, 1, constant_values=-1)
-        sides = np.stack([around[:-2, 1:-1], around[2:, 1:-1], around[1:-1, :-2], around[1:-1, 2:]], axis=-1)
-        return np.where(self.passable[:, :, None], sides, -1).reshape(-1, 4)
-
     @cached_property
     def links(self) -> np.ndarray:
-        """Return ``[n_open, 4]``, ``neighbours`` of the open cells only, as indices into ``tokens``; -1 for none."""
-        around = self.neighbours[self.tokens]
-        return np.where(around >= 0, self.open_index[around], -1)
+        """Return ``[n_open, 4]``, the cells above, below, left and right as indices into ``tokens``; -1 for a wall."""
+        return _sides(self.open_index.reshape(self.passable.shape), -1)[:, self.passable].T
 
     @cached_property
     def distances(self) -> np.ndarray:
@@ -138,19 +113,6 @@ class Maze:
             np.logical_and(spread, distances < 0, out=frontier[:-1])
             steps += 1
         return distances
-
-    # Keeping ----------------------------------------------------------------------------------------------------------
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `from_dict` needs to build the maze again, fit for JSON."""
-        if self.seed is None:
-            raise ValueError("only a maze made by Maze.division can be written down: this one was made by hand")
-        return {"size": self.size, "seed": self.seed, "extra_doors": self.extra_doors}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Maze:
-        """Return the maze that `to_dict` wrote down."""
-        return cls.division(values["size"], values["seed"], values["extra_doors"])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Maze) and np.array_equal(self.passable, other.passable)
@@ -172,9 +134,7 @@ def _divide(room: np.ndarray, rng: Random) -> None:
         _divide(part.T if upright else part, rng)
 
 
-def _possible_doors(passable: np.ndarray) -> list[tuple[int, int]]:
-    """Return the wall cells, row by row, with open cells on two opposite sides."""
-    above, below = passable[:-2, 1:-1], passable[2:, 1:-1]
-    left, right = passable[1:-1, :-2], passable[1:-1, 2:]
-    thin = ~passable[1:-1, 1:-1] & ((above & below) | (left & right))
-    return [(int(row) + 1, int(column) + 1) for row, column in np.argwhere(thin)]
+def _sides(grid: np.ndarray, outside: int) -> np.ndarray:
+    """Return ``[4, size, size]``: what is above, below, left and right of each cell."""
+    around = np.pad(grid, 1, constant_values=outside)
+    return np.stack([around[:-2, 1:-1], around[2:, 1:-1], around[1:-1, :-2], around[1:-1, 2:]])

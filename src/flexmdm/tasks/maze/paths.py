@@ -75,8 +75,6 @@ def make_paths(maze: Maze, pairs: int = 15000, per_pair: int = 10, seed: int = 0
         raise ValueError(f"pairs and per_pair must be at least 1, got {pairs} and {per_pair}")
     rng = np.random.default_rng(seed)
     possible = np.flatnonzero(maze.distances > 0)
-    if not len(possible):
-        raise ValueError("no two open cells of this maze are connected: there is no path to make")
     chosen = rng.choice(possible, min(pairs, len(possible)), replace=False)
     ends = np.stack(np.divmod(chosen, len(maze.tokens)), axis=1)  # [num_pairs, 2] indices of open cells
     steps = maze.distances[ends[:, 0], ends[:, 1]].astype(np.int64)
@@ -113,7 +111,9 @@ def _waypoints(maze: Maze, ends: np.ndarray, longest: np.ndarray) -> Ragged:
 
 def _walk(maze: Maze, stops: np.ndarray, rng: np.random.Generator) -> Ragged:
     """Walk from stop to stop (``[P, S]`` indices of open cells), each time on a random shortest path; all at once."""
-    closer = _ways_closer(maze)
+    # [n_open, n_open] uint8 with bit k set if side k of a cell (second index) is nearer to the goal
+    nearer = (maze.links >= 0) & (maze.distances[:, maze.links] == maze.distances[:, :, None] - 1)
+    closer = np.packbits(nearer, axis=2, bitorder="little")[:, :, 0]
     arrivals = maze.distances[stops[:, :-1], stops[:, 1:]].cumsum(1, dtype=np.int64)  # [P, S - 1]
     lengths = arrivals[:, -1] + 1
     starts = lengths.cumsum() - lengths
@@ -129,12 +129,6 @@ def _walk(maze: Maze, stops: np.ndarray, rng: np.random.Generator) -> Ragged:
         here = maze.links[here, side]
         values[starts[going] + step] = here
     return Ragged(torch.from_numpy(values), torch.from_numpy(lengths))
-
-
-def _ways_closer(maze: Maze) -> np.ndarray:
-    """Return ``[n_open, n_open]`` uint8 with bit k set if side k of a cell (second index) is nearer to the goal."""
-    nearer = (maze.links >= 0) & (maze.distances[:, maze.links] == maze.distances[:, :, None] - 1)  # [n, n, 4]
-    return np.packbits(nearer, axis=2, bitorder="little")[:, :, 0]
 
 
 def _meets_itself(maze: Maze, walks: Ragged, stops: np.ndarray) -> Tensor:
@@ -167,23 +161,13 @@ def _first_distinct(hashes: Tensor, pair: Tensor, per_pair: int) -> Tensor:
 def choose_subgoals(paths: Ragged, counts: Tensor, seed: int, numbers: Tensor) -> Tensor:
     """Draw the entries ``[N]`` of the paths that are subgoals: both ends and ``counts - 2`` others.
 
-    Args:
-        paths: B paths.
-        counts: ``[B]``, how many subgoals each path gets, at least 2; a shorter path has all its cells marked.
-        seed: of the choice.
-        numbers: ``[B]``, the identity of each path: it decides the choice, whatever else is in the batch.
+    ``counts`` ``[B]`` are at least 2; a shorter path has all its cells marked. ``numbers`` ``[B]``, the identity of
+    each path, decide the choice with the seed, whatever else is in the batch.
 
     >>> paths = Ragged.from_lists([[3, 4, 5, 6, 7], [8, 9]])
     >>> choose_subgoals(paths, counts=torch.tensor([3, 3]), seed=0, numbers=torch.tensor([0, 1]))
     tensor([ True,  True, False, False,  True,  True,  True])
     """
-    if counts.shape != paths.lengths.shape or numbers.shape != paths.lengths.shape:
-        raise ValueError(
-            f"counts and numbers have one entry for each of the {len(paths)} paths, "
-            f"got {tuple(counts.shape)} and {tuple(numbers.shape)}"
-        )
-    if bool((counts < 2).any()):
-        raise ValueError(f"a path has at least 2 subgoals, its ends, but counts has a {int(counts.min())}")
     position = paths.columns
     end = (position == 0) | (position == paths.lengths[paths.rows] - 1)
     draws = uniform(seed, stream("subgoals"), numbers[paths.rows], position, device=paths.device)
@@ -244,7 +228,7 @@ def through_template(paths: Ragged, subgoals: Tensor) -> Template:
     >>> template.roles.tolist(), template.open_gaps.tolist()
     ([[2, 0, 2, 2]], [[False, True, True, False]])
     """
-    gaps = paths.count(subgoals) + 1
-    inner = Ragged(torch.ones(int(gaps.sum()), dtype=torch.bool, device=paths.device), gaps)
-    open_gaps = (inner.columns > 0) & (inner.columns < gaps[inner.rows] - 1)
-    return Template.fixed(paths, subgoals, inner.with_values(open_gaps))
+    counts = paths.count(subgoals)
+    gaps = Ragged(torch.empty(int(counts.sum()) + len(counts), device=paths.device), counts + 1)
+    open_gaps = (gaps.columns > 0) & (gaps.columns < counts[gaps.rows])
+    return Template.fixed(paths, subgoals, gaps.with_values(open_gaps))

@@ -21,13 +21,9 @@ def span(text: str) -> list[int]:
 
 @dataclass(frozen=True)
 class MazeSettings(Stored):
-    """The settings of a maze.
+    """The settings of a maze: of `Maze.division`, of its paths, and the kind of model that the examples are for.
 
-    Attributes:
-        size, maze_seed, extra_doors: of `flexmdm.tasks.maze.grid.Maze.division`.
-        subgoals: the fewest and the most subgoals K of a training example, both drawn evenly; one number is both.
-        model: the kind of model that the examples are for.
-        pairs, paths_per_pair, held_out, data_seed: of the paths.
+    An example has from the fewest to the most ``subgoals``, each number as often; one number is both.
     """
 
     sample_options: ClassVar[tuple[str, ...]] = ("through", "output")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from rich.console import Console
@@ -18,9 +18,9 @@ from flexmdm.sequences import Ragged
 from flexmdm.tasks.layouts import Layout, layout_of
 from flexmdm.tasks.maze.grid import Maze
 from flexmdm.tasks.maze.paths import PathData, choose_subgoals, distinct_problems, make_paths, through_template
-from flexmdm.tasks.maze.pipeline import MazePipeline
 from flexmdm.tasks.maze.settings import MazeSettings
 from flexmdm.tasks.models import inserts
+from flexmdm.tasks.pipeline import Answer, Generated, Pipeline
 
 if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
     from flexmdm.backbones.model import FlexMDMModel
@@ -52,7 +52,10 @@ class MazeTask(MazeSettings):
         for name in ("extra_doors", "held_out"):
             if not isinstance(getattr(self, name), float | int):
                 raise ValueError(f"{name} of a maze is a share between 0 and 1, got {getattr(self, name)!r}")
-        low, high = _span_of(self.subgoals)
+        span: Any = (self.subgoals,) * 2 if _is_whole(self.subgoals) else self.subgoals
+        if not isinstance(span, list | tuple) or len(span) != 2 or not all(map(_is_whole, span)):
+            raise ValueError(f"subgoals are the fewest and the most, such as [2, 12], or one number; got {span!r}")
+        low, high = span
         object.__setattr__(self, "subgoals", (low, high))
         if not _FEWEST <= low <= high:
             raise ValueError(f"subgoals count start and goal and rise, such as 2-12; got {low}-{high}")
@@ -93,13 +96,10 @@ class MazeTask(MazeSettings):
 
     @property
     def max_length(self) -> int:
-        """Return the length that no answer exceeds."""
+        """Return the length that no answer and no held-out sequence exceeds."""
         return self.layout.longest
 
-    @property
-    def width(self) -> int:
-        """Return the most entries of a held-out sequence."""
-        return self.layout.longest
+    width = max_length
 
     @cached_property
     def train(self) -> MazeExamples:
@@ -125,8 +125,8 @@ class MazeTask(MazeSettings):
         """Return what generation starts from."""
         if self.layout.inserts:
             return Prompt.through(subgoals)
-        tokens = [*subgoals, self.separator, *[None] * self.longest_path]
-        return Prompt(tuple(tokens), (False,) * (len(tokens) + 1))
+        tokens = (*subgoals, self.separator, *[None] * self.longest_path)
+        return Prompt(tokens, (False,) * (len(tokens) + 1))
 
     def path(self, sequence: Sequence[int]) -> list[int]:
         """Return the path in what was generated: all of it, or for MDM what is behind SEP, without PAD.
@@ -192,26 +192,46 @@ class MazeExamples:
 
     def _padded(self, paths: Ragged, subgoals: Ragged) -> tuple[Ragged, Template]:
         """Return g1 ... gK SEP path PAD ...: the prompt fixed, the rest present."""
-        task, size = self.task, len(paths)
-        separator = Ragged(torch.full((size,), task.separator), torch.ones(size, dtype=torch.int64))
-        missing = task.longest_path - paths.lengths
-        padding = Ragged(torch.full((int(missing.sum()),), task.pad), missing)
-        x1 = join([subgoals, separator, paths, padding])
-        fixed = x1.columns <= subgoals.lengths[x1.rows]  # SEP too
+        task, given = self.task, subgoals.lengths
+        lengths = given + 1 + task.longest_path
+        x1 = Ragged(torch.full((int(lengths.sum()),), task.pad), lengths)
+        separators = x1.offsets[:-1] + given
+        x1.values[x1.offsets[subgoals.rows] + subgoals.columns] = subgoals.values
+        x1.values[separators] = task.separator
+        x1.values[separators[paths.rows] + 1 + paths.columns] = paths.values
+        fixed = x1.columns <= given[x1.rows]  # SEP too
         roles = x1.with_values(torch.where(fixed, int(Role.FIXED), int(Role.PRESENT)))
         return x1, Template.of_roles(roles)
 
 
-def _is_whole(value: object) -> TypeGuard[int]:
+@dataclass(frozen=True)
+class MazePipeline(Pipeline[MazeTask]):
+    """A model that plans, in its maze: ``pipeline.plan([[start, goal], ...])`` with cells as tokens."""
+
+    task_name: ClassVar[str] = "maze"
+    uses: ClassVar[str] = "flexmdm sample RUN --through ROW,COLUMN ROW,COLUMN"
+
+    def plan(self, problems: Sequence[Sequence[int]], num: int = 1, **options: Any) -> list[Answer]:
+        """Find ``num`` paths through the subgoals of each problem; the tokens of an answer are its cells."""
+        return self.answers(problems, num, purpose="planning", **options)
+
+    def encode(self, request: Sequence[int]) -> list[int]:
+        """Return the subgoals as they are."""
+        return list(request)
+
+    def prompt(self, tokens: Sequence[int], **settings: Any) -> Prompt:
+        """Return the prompt with the subgoals given."""
+        return self.task.prompt(tokens)
+
+    def decode(self, request: Sequence[int], tokens: Sequence[int], prompt: Prompt, one: Generated) -> Answer:
+        """Return the path."""
+        path = self.task.path(one.sequence)
+        measured = one.evaluations, one.hit_max_length
+        return Answer(self.task.show(path), (), tuple(path), *measured, prompt, one.events)
+
+
+def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _span_of(subgoals: object) -> tuple[int, int]:
-    """Return the fewest and the most subgoals, from two numbers or from one that is both."""
-    span = [subgoals, subgoals] if _is_whole(subgoals) else subgoals
-    if isinstance(span, Sequence) and len(span) == 2 and all(_is_whole(number) for number in span):
-        return span[0], span[1]
-    raise ValueError(f"subgoals are the fewest and the most, such as [2, 12], or one number; got {subgoals!r}")
 
 
 def _check_cells(subgoals: int, longest: int, kind: str) -> None:
@@ -219,12 +239,3 @@ def _check_cells(subgoals: int, longest: int, kind: str) -> None:
         raise ValueError(
             f"no {kind} has {subgoals} cells: the longest has {longest}; take fewer subgoals or a larger maze"
         )
-
-
-def join(parts: Sequence[Ragged]) -> Ragged:
-    """Join the sequences of several batches of the same size, one behind the other within each sequence."""
-    everything = Ragged.cat(parts)
-    size = len(parts[0])
-    order = torch.arange(len(parts) * size).view(len(parts), size).T.flatten()
-    lengths = everything.lengths.view(len(parts), size).sum(0)
-    return Ragged(everything[order].values, lengths)
