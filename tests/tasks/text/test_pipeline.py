@@ -102,7 +102,8 @@ def test_the_space_before_a_gap_is_there_once(make_pipeline):
     given = pipeline.encode(["The ", " sat"])
     with_space = pipeline._decode(["The ", " sat"], given, encode([" cat"]))
     without = pipeline._decode(["The ", " sat"], given, encode(["cat"]))
-    assert with_space == without == ("cat",)
+    assert with_space == (("cat",), True)
+    assert without == (("cat",), False)  # the token would have run into what stands before
     assert decode(pipeline.encode(["The ", " sat"])[0]) == "The"
 
 
@@ -333,3 +334,38 @@ def test_one_error_names_all_bad_requests_and_has_their_type():
 def test_a_list_given_to_score_is_refused(make_pipeline):
     with pytest.raises(ValueError, match="score takes one text, and this is a list"):
         make_pipeline().score(["one", "two"])
+
+
+@pytest.mark.parametrize("model", ["flexmdm", "mdm"])
+def test_the_most_probable_of_several_draws_are_kept_the_best_first(make_pipeline, model):
+    pipeline = make_pipeline(model=model)
+    options = {"minimum": 2, "maximum": 2, "steps": 8, "seed": 3, "full": True}
+    drawn = pipeline.infill("The ___ sat", 12, draws=1, **options)
+    best = pipeline.infill("The ___ sat", 3, draws=4, **options)
+    chances = [answer.log_prob for answer in best]
+    assert chances == sorted(chances, reverse=True) and len({answer.text for answer in best}) == 3
+    assert {answer.text for answer in best} <= {answer.text for answer in drawn if answer.fits}
+    assert all(answer.log_prob is None for answer in drawn)
+
+
+def test_draws_are_ranked_for_each_text_on_its_own(make_pipeline):
+    pipeline, options = make_pipeline(), {"draws": 3, "steps": 8, "full": True}
+    both = pipeline.infill(["The ___ sat", "___ cat"], 2, **options)
+    assert [answer.pieces for answer in both] == [("The ", " sat")] * 2 + [("", " cat")] * 2
+    assert [answer.text for answer in both[:2]] == [a.text for a in pipeline.infill("The ___ sat", 2, **options)]
+
+
+def test_answers_that_do_not_fit_come_last(make_pipeline):
+    """An empty gap, or a token that does not begin a word where a space was written, is kept for want of others."""
+    pipeline = make_pipeline("bpe", expected_gap=0.3)
+    for answer in pipeline.infill("The ___ sat", 200, draws=1, steps=2, full=True):
+        filled = answer.gaps[0].strip() and answer.text.startswith("The ")
+        starts_a_word = pipeline.task.text.decode(answer.tokens).startswith("The ")
+        assert answer.fits == bool(filled and starts_a_word)
+    ranked = pipeline.infill("The ___ sat", 40, draws=2, steps=2, full=True)
+    assert [answer.fits for answer in ranked] == sorted((answer.fits for answer in ranked), reverse=True)
+
+
+def test_fewer_than_one_draw_is_refused(make_pipeline):
+    with pytest.raises(ValueError, match="draws must be at least 1"):
+        make_pipeline().infill("The ___ sat", draws=0)
