@@ -1,14 +1,10 @@
-"""Options of the command line from the fields of settings: an option is written down once, where its setting is.
-
-`with_settings` gives a command the options of the settings of tasks, of `Network` and of `Recipe`. They are read when
-the command line is built, so that a task that was registered meanwhile has its options too.
-"""
+"""Options of the command line from the fields of settings: an option is written down once, where its setting is."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import Field, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import cache, update_wrapper
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -18,88 +14,91 @@ import typer
 from flexmdm.settings import flags_of, options_of
 from flexmdm.tasks.registry import settings_class, task_names
 
-Given = dict[str, dict[str, Any]]  # what was given of each section, by field
-_TITLES = {"task": "Task", "network": "Network", "recipe": "Recipe"}  # of the options of each section
+Given = dict[str, Any]  # what was given, by field
 
 
-def with_settings(
-    tasks: Callable[[], list[str]] = task_names, leave_out: tuple[str, ...] = (), defaults: Mapping[str, str] = {}
-) -> Callable[[Callable[..., Any]], Command]:
-    """Return a decorator for a command that takes ``given``: what was given of each section, by field.
+@dataclass(frozen=True)
+class Options:
+    """Annotate a parameter of a `Command` that stands for an option for each setting, and takes what was `Given`.
 
-    Args:
-        tasks: names of the tasks whose settings are options.
+    Attributes:
+        classes: returns the classes of the settings; several are those of tasks, by name. They are read when the
+            command line is built, so that a task that was registered meanwhile has its options too.
+        title: of these options in the help.
         leave_out: fields that the command has no option for.
         defaults: what the help says to be the default of a field in this command.
     """
-    return lambda command: Command(command, tasks, leave_out, defaults)
+
+    classes: Callable[[], Mapping[str, type]]
+    title: str | None = None
+    leave_out: tuple[str, ...] = ()
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+    def settings(self) -> dict[str, tuple[type, Field]]:
+        """Return the class and the field of each option; of a field of several tasks, the first."""
+        found: dict[str, tuple[type, Field]] = {}
+        for settings in self.classes().values():
+            for name, one in options_of(settings).items():
+                if name not in self.leave_out:
+                    found.setdefault(name, (settings, one))
+        return found
+
+    def parameter(self, name: str, settings: type, one: Field) -> Parameter:
+        """Return the parameter of an option, as typer reads it."""
+        kind: Any = str if one.metadata["parse"] else _type_of(_types_of(settings)[one.name])
+        bounds = {bound: one.metadata[bound] for bound in ("min", "max")}
+        option = typer.Option(*flags_of(one), help=self._help(one), rich_help_panel=self.title, **bounds)
+        return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
+
+    def _help(self, one: Field) -> str:
+        """Return the help of a field, or each help that it has with the tasks that it is for."""
+        helps: dict[str, list[str]] = {}
+        for task, settings in self.classes().items():
+            if one.name in options_of(settings):
+                helps.setdefault(options_of(settings)[one.name].metadata["help"], []).append(task)
+        several = len(self.classes()) > 1
+        help = " ".join(f"{', '.join(tasks)}: {help}" if several else help for help, tasks in helps.items())
+        if one.name in self.defaults:
+            help = help.partition(" [default: ")[0] + f" [default: {self.defaults[one.name]}]"
+        return help
 
 
 class Command:
-    """A command whose signature has an option for each setting, as typer reads it."""
+    """Wrap a function so that typer finds the options that its parameters with `Options` stand for.
 
-    def __init__(
-        self,
-        command: Callable[..., Any],
-        tasks: Callable[[], list[str]],
-        leave_out: tuple[str, ...],
-        defaults: Mapping[str, str],
-    ) -> None:
+    Parameters that are ``fixed`` have that value, those to ``leave_out`` their default: neither is an option.
+    """
+
+    def __init__(self, command: Callable[..., Any], leave_out: tuple[str, ...] = (), **fixed: Any) -> None:
         update_wrapper(self, command)
-        self.command, self.tasks, self.leave_out, self.defaults = command, tasks, leave_out, defaults
-        self._made: tuple[list[tuple[str, type]], Signature] | None = None  # typer asks again and again
+        self.command, self.fixed, own = command, fixed, signature(command, eval_str=True).parameters
+        self._own = {name: parameter for name, parameter in own.items() if name not in (*fixed, *leave_out)}
 
     def __call__(self, **values: Any) -> Any:
-        given: Given = {section: {} for section in _TITLES}
-        for name, (section, _, one) in self._settings().items():
-            value, parse = values.pop(name), one.metadata["parse"]
-            if value is not None:
-                given[section][one.name] = value if parse is None else parse(value)
-        return self.command(**values, given=given)
+        for name, parameter in self._own.items():
+            if options := _options_of(parameter):
+                given = {key: (values.pop(f"{name}_{key}"), one) for key, (_, one) in options.settings().items()}
+                values[name] = {
+                    key: one.metadata["parse"](value) if one.metadata["parse"] else value
+                    for key, (value, one) in given.items()
+                    if value is not None
+                }
+        return self.command(**values, **self.fixed)
 
     @property
     def __signature__(self) -> Signature:
-        """Return the parameters of the command itself, and one for each setting."""
-        classes = self._classes()
-        if self._made is None or self._made[0] != classes:
-            own = [one for name, one in signature(self.command, eval_str=True).parameters.items() if name != "given"]
-            made = [self._parameter(name, *one) for name, one in self._settings().items()]
-            self._made = classes, Signature([*own, *made])
-        return self._made[1]
+        parameters = []
+        for name, parameter in self._own.items():
+            if options := _options_of(parameter):
+                found = options.settings().items()
+                parameters += [options.parameter(f"{name}_{key}", *one) for key, one in found]
+            else:
+                parameters.append(parameter)
+        return Signature(parameters)
 
-    def _classes(self) -> list[tuple[str, type]]:
-        from flexmdm.training.recipe import Network, Recipe
 
-        return [*(("task", settings_class(name)) for name in self.tasks()), ("network", Network), ("recipe", Recipe)]
-
-    def _settings(self) -> dict[str, tuple[str, type, Field]]:
-        """Return the section, the class and the field of each option; of a field of several tasks, the first."""
-        found: dict[str, tuple[str, type, Field]] = {}
-        for section, settings in self._classes():
-            for one in options_of(settings).values():
-                if one.name not in self.leave_out:
-                    found.setdefault(f"{section}_{one.name}", (section, settings, one))
-        return found
-
-    def _parameter(self, name: str, section: str, settings: type, one: Field) -> Parameter:
-        kind: Any = str if one.metadata["parse"] else _type_of(_types_of(settings)[one.name])
-        bounds = {bound: one.metadata[bound] for bound in ("min", "max")}
-        help = self._help_of_tasks(one) if section == "task" else one.metadata["help"]
-        if one.name in self.defaults:
-            help = help.partition(" [default: ")[0] + f" [default: {self.defaults[one.name]}]"
-        option = typer.Option(*flags_of(one), help=help, rich_help_panel=_TITLES[section], **bounds)
-        return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
-
-    def _help_of_tasks(self, one: Field) -> str:
-        """Return the help of a field, or each help that it has with the tasks that it is for."""
-        helps: dict[str, list[str]] = {}
-        for task in self.tasks():
-            if one.name in options_of(settings_class(task)):
-                help = options_of(settings_class(task))[one.name].metadata["help"]
-                helps.setdefault(help, []).append(task)
-        if len(self.tasks()) == 1:
-            return one.metadata["help"]
-        return " ".join(f"{', '.join(tasks)}: {help}" for help, tasks in helps.items())
+def _options_of(parameter: Parameter) -> Options | None:
+    return next((one for one in get_args(parameter.annotation)[1:] if isinstance(one, Options)), None)
 
 
 @cache
@@ -123,10 +122,10 @@ def check_task_options(task: str, given: Mapping[str, Any], spellings: Mapping[s
         spellings: how the fields are given that no option is generated for.
     """
     settings_class(task)  # raises if there is no such task
-    for field in given:
-        tasks = [name for name in task_names() if has_setting(name, field)]
+    for key in given:
+        tasks = [name for name in task_names() if has_setting(name, key)]
         if task not in tasks:
-            option = spellings.get(field) or flags_of(options_of(settings_class(tasks[0]))[field])[0]
+            option = spellings.get(key) or flags_of(options_of(settings_class(tasks[0]))[key])[0]
             raise ValueError(f"{option} is for --task {' or '.join(tasks)}, and this is {task}: leave it out")
 
 

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from flexmdm.cli import shared
-from flexmdm.tasks.registry import settings_class, task_names
+from flexmdm.cli import options, shared
 
-EXAMPLES = """
-**Examples**
-
-* `flexmdm sample runs/names --num 10`: ten new names
-
-* `flexmdm sample runs/articles --watch`: see a paragraph grow
-
-* `flexmdm sample runs/articles --num 100 --sampler tau --steps 256 --json samples.json`
-
-* `flexmdm sample runs/maze11 --through 1,1 5,3 9,9`: a path from cell to cell, drawn here and as path.png
-
-* `flexmdm sample --pretrained maze41 --through 1,1 --through 39,39 --output plan.png`
-"""
+EXAMPLES = shared.examples("""
+`flexmdm sample runs/names --num 10`: ten new names
+`flexmdm sample runs/articles --watch`: see a paragraph grow
+`flexmdm sample runs/articles --num 100 --sampler tau --steps 256 --json samples.json`
+`flexmdm sample runs/maze11 --through 1,1 5,3 9,9`: a path from cell to cell, drawn here and as path.png
+`flexmdm sample --pretrained maze41 --through 1,1 --through 39,39 --output plan.png`
+""")
 
 
+@options.Command
 def sample(
+    *,
     run: shared.Run = None,
     cells: Annotated[list[str] | None, typer.Argument(help="maze: more cells behind --through.")] = None,
     through: Annotated[list[str] | None, typer.Option(help="maze: Cells to connect, each as row,column.")] = None,
@@ -34,11 +29,7 @@ def sample(
         int,
         typer.Option("--num", "-n", min=1, help="Number of samples; maze: one is the first right one of 4 tries."),
     ] = 1,
-    sampler: shared.Sampler = None,
-    steps: shared.Steps = None,
-    temperature: shared.Temperature = None,
-    top_p: shared.TopP = None,
-    confidence: shared.Confidence = None,
+    sampling: Annotated[options.Given, shared.sampling("window", "block")],
     watch: shared.Watch = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="maze: Picture. [default: path.png]", dir_okay=False)
@@ -48,38 +39,36 @@ def sample(
     device: shared.Device = None,
 ) -> None:
     """Sample sequences, or plan paths through a maze."""
-    options = shared.options(sampler, steps, temperature, top_p, confidence) | {"seed": seed}
     extra = list(cells or [])
     if pretrained is not None and run is not None:  # with --pretrained there is no run: what stands there is a cell
         extra, run = [run, *extra], None
     if extra and not through:
         raise ValueError(f"what is {extra[0]!r}? Cells come behind --through, as row,column")
-    own: dict[str, Any] = {name: value for name, value in (("through", through), ("output", output)) if value}
-    _check_options(own, run, pretrained)
-    own |= {"through": _cells([*(through or []), *extra])} if through else {}
+    name = shared.trained_on(run, pretrained)
+    for option, value in {"--through": through, "--output": output}.items():
+        if value and name not in ("maze", None):
+            raise ValueError(f"{option} is for runs on maze, and {run or pretrained} was trained on {name}")
+    way = [_cell(text) for text in [*(through or []), *extra]]
+    if len(way) == 1:
+        raise ValueError(f"a path needs a start and a goal: give at least two cells, got {way[0]}")
     shared.check_writable(json, output)
-    task, model = shared.load(run, pretrained, device, sampler)
-    from flexmdm.cli import dispatch
+    task, model = shared.load(run, pretrained, device, sampling.get("sampler"))
+    from flexmdm.tasks.maze.task import MazeTask
 
-    dispatch.sample(task, model, num, json, watch, own, options)
+    if isinstance(task, MazeTask):
+        from flexmdm.reports import maze as report
 
+        output = output or Path("path.png")
+        shared.check_writable(output)
+        report.sample(task, model, way, num, output, json, seed=seed, **sampling)
+        return
+    from flexmdm.reports.answers import show
+    from flexmdm.tasks.pipeline import progress_bar
 
-def _check_options(own: dict[str, Any], run: str | None, pretrained: str | None) -> None:
-    """Raise, before anything is loaded, if an option is for runs on another task."""
-    name = shared.trained_on(run, pretrained) if own else None
-    for option in own:
-        tasks = [task for task in task_names() if option in settings_class(task).sample_options]
-        if name is not None and name not in tasks:
-            raise ValueError(
-                f"--{option} is for runs on {' or '.join(tasks)}, and {run or pretrained} was trained on {name}"
-            )
-
-
-def _cells(texts: list[str]) -> list[tuple[int, int]]:
-    """Return the cells that a path is to go through; none at all stand for a problem of the maze's own."""
-    if len(texts) == 1:
-        raise ValueError(f"a path needs a start and a goal: give at least two cells, got {_cell(texts[0])}")
-    return [_cell(text) for text in texts]
+    pipeline = task.pipeline(model)
+    with progress_bar(num) as bar:
+        answers = pipeline.sample(num, full=True, trace=watch, callback=bar, seed=seed, **sampling)
+    show(pipeline, answers, (), json, watch)
 
 
 def _cell(text: str) -> tuple[int, int]:

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from flexmdm.cli import options, shared, starting
-from flexmdm.tasks.registry import DEFAULT_TASK, task_of
+from flexmdm.tasks.registry import DEFAULT_TASK, task_names, task_of
 
-EXAMPLES = """
-**Examples**
+if TYPE_CHECKING:
+    from flexmdm.runs.config import RunConfig
 
-* `flexmdm train names.txt --out runs/names`: a model of the lines of a file
-
-* `flexmdm train articles.jsonl.gz --field text --paragraphs --size small --out runs/articles`: of paragraphs
-
-* `flexmdm train molecules.csv --field SMILES --dry-run`: what it would do, and how long it would take
-
-* `flexmdm train questions.jsonl --task sft --out runs/answers`: answers to prompts, which stay fixed
-
-* `flexmdm train questions.jsonl --task sft --from runs/text --out runs/answers`: by a model that can write already
-
-* `flexmdm train hf:OWNER/NAME --task sft --format chat --tokenizer OWNER/MODEL --dry-run`: with a chat template
-
-* `flexmdm train stdlib --task code --max-length 512 --out runs/code`: gaps in functions of the standard library
-
-* `flexmdm train hf:OWNER/NAME/CONFIGURATION --task code --field code --out runs/code`: of a data set
-
-* `flexmdm train --task maze --size 11 --subgoals 2-6 --minutes 3 --out runs/maze11`: a model in three minutes
-
-* `flexmdm train --config configs/maze41.toml --out runs/maze41`: an experiment of the paper
-
-* `flexmdm train --config configs/maze41.toml --model mdm --steps 3200 --out runs/maze41-mdm`: its baseline
-
-* `flexmdm train --out runs/maze41 --resume`: go on after an interruption, exactly where it was
-
-* `torchrun --nproc-per-node 4 $(which flexmdm) train --config configs/maze41.toml --out runs/maze41`: four GPUs
-"""
+EXAMPLES = shared.examples("""
+`flexmdm train names.txt --out runs/names`: a model of the lines of a file
+`flexmdm train articles.jsonl.gz --field text --paragraphs --size small --out runs/articles`: of paragraphs
+`flexmdm train molecules.csv --field SMILES --dry-run`: what it would do, and how long it would take
+`flexmdm train questions.jsonl --task sft --out runs/answers`: answers to prompts, which stay fixed
+`flexmdm train questions.jsonl --task sft --from runs/text --out runs/answers`: by a model that can write already
+`flexmdm train hf:OWNER/NAME --task sft --format chat --tokenizer OWNER/MODEL --dry-run`: with a chat template
+`flexmdm train stdlib --task code --max-length 512 --out runs/code`: gaps in functions of the standard library
+`flexmdm train hf:OWNER/NAME/CONFIGURATION --task code --field code --out runs/code`: of a data set
+`flexmdm train --task maze --size 11 --subgoals 2-6 --minutes 3 --out runs/maze11`: a model in three minutes
+`flexmdm train --config configs/maze41.toml --out runs/maze41`: an experiment of the paper
+`flexmdm train --config configs/maze41.toml --model mdm --steps 3200 --out runs/maze41-mdm`: its baseline
+`flexmdm train --out runs/maze41 --resume`: go on after an interruption, exactly where it was
+`torchrun --nproc-per-node 4 $(which flexmdm) train --config configs/maze41.toml --out runs/maze41`: four GPUs
+""")
 
 # How the fields are given that have no option of their own.
 _SPELLINGS = {"data": "a file", "held_out_data": "--held-out", "size": "--size", "model": "--model"}
+_Task, _Network, _Recipe = starting.settings(task_names)
 
 
-@options.with_settings()
+@options.Command
 def train(
-    given: options.Given,
+    *,
     data: Annotated[
         list[str] | None,
         typer.Argument(
@@ -89,6 +80,9 @@ def train(
         list[str] | None, typer.Option(help="Further logs: tensorboard, trackio or wandb; repeat for several.")
     ] = None,
     device: shared.Device = None,
+    of_task: Annotated[options.Given, _Task],
+    network: Annotated[options.Given, _Network],
+    recipe: Annotated[options.Given, _Recipe],
 ) -> None:
     """Train a model, with checkpoints, a log and loss curves in its folder.
 
@@ -99,16 +93,12 @@ def train(
         raise typer.BadParameter("say where the run goes: --out runs/NAME")
     if resume and out is None:
         raise typer.BadParameter("say which run to go on with: --out runs/NAME --resume")
-    from flexmdm.runs.config import RunConfig, read_config_file
+    from flexmdm.runs.config import RunConfig
     from flexmdm.tasks.models import inserts
 
     start = starting.absolute(start)
-    if resume:
-        run = RunConfig.read(starting.existing(out))
-        starting.check_resumed(run, start, config)
-    else:
-        run = RunConfig.from_dict({"task": {}, **(read_config_file(config) if config else {})})
-    asked: dict[str, Any] = {"name": task, "model": model, "data": data, **given["task"], **share_or_file(held_out)}
+    run = starting.resumed(out, start, config) if resume else RunConfig.from_dict(_configuration(config, start))
+    asked: dict[str, Any] = {"name": task, "model": model, "data": data, **of_task, **starting.share_or_file(held_out)}
     asked = {key: value for key, value in asked.items() if value is not None}
     stored = {**({"name": DEFAULT_TASK} if data else {}), **run.task, **asked}
     if "name" not in stored:
@@ -117,32 +107,70 @@ def train(
     options.check_task_options(name, asked, _SPELLINGS)
     if size is not None and options.has_setting(name, "size"):
         stored["size"], size = _cells(size), None
-    fresh = not resume and config is None
-    if fresh and start is not None:
-        if size is not None:
-            raise ValueError(f"--size is for a new network: with --from it is that of {start}")
-        run = RunConfig.from_dict({**starting.defaults(start), "task": {}})
-    elif fresh and not options.has_setting(name, "size"):
-        run = starting.sized(run, size or "tiny")
+    if start is not None and not resume:
+        of_new = [f"--{key}" for key in starting.OF_NEW_NETWORKS if key in network] + (["--size"] if size else [])
+        if of_new:
+            raise ValueError(f"{', '.join(of_new)} is for a new network: with --from it is that of {start}")
+        if config is None:
+            run = RunConfig.from_dict({**starting.defaults(start), "task": {}})
+        if options.has_setting(name, "tokenizer"):
+            stored["tokenizer"] = asked.get("tokenizer", start)
+    elif not resume and config is None and not options.has_setting(name, "size"):
+        run = _sized(run, size or "tiny")
     elif size is not None:
         raise ValueError("--size is for a new run without a --config: change the numbers of [network] there")
-    if start is not None and not resume and options.has_setting(name, "tokenizer"):
-        stored = {**stored, "tokenizer": asked.get("tokenizer", start)}
-    if start is not None:
-        given["network"]["base"] = start
-    run = starting.changed(run, given, task_of(stored).to_dict(), resume)
+    network |= {"base": start} if start is not None else {}
+    run = replace(starting.changed(run, network, recipe, resume, minutes), task=task_of(stored).to_dict())
     if start is not None and not resume:
         starting.check_base(run)
     if not resume and model is not None and not inserts(model):
-        run = starting.of_baseline(run)
+        run = _of_baseline(run)
     if dry_run:
         from flexmdm.runs.planning import dry_run as plan
 
-        plan(run, device=device)
-        return
+        return plan(run, device, minutes)
     from flexmdm.runs.train import train as start_training
 
     start_training(run, cast(Path, out), resume, minutes, device, log)
+    return None
+
+
+def _configuration(file: Path | None, base: str | None) -> dict[str, Any]:
+    """Return the tables of a configuration file, without what a base brings with it: its tokens and its network."""
+    from flexmdm.runs.config import read_config_file
+
+    stored: dict[str, Any] = {"task": {}, **(read_config_file(file) if file else {})}
+    if base is not None:
+        brought = {"task": ("tokenizer", "vocabulary"), "network": starting.OF_NEW_NETWORKS}
+        unused = [(part, key) for part, keys in brought.items() for key in keys if key in stored.get(part, {})]
+        for part, key in unused:
+            del stored[part][key]
+        if unused:
+            typer.echo(f"{base} has its own {', '.join(key for _, key in unused)}: not those of {file}", err=True)
+    return stored
+
+
+def _sized(run: RunConfig, size: str) -> RunConfig:
+    """Return a run with the network and the recipe of a size, by its name."""
+    from flexmdm.tasks.text.sizes import SIZES
+
+    if size not in SIZES:
+        raise ValueError(f"--size is one of {', '.join(SIZES)}, or of a maze its cells per side; got {size!r}")
+    network, recipe = SIZES[size]
+    return replace(run, network=network, recipe=recipe)
+
+
+def _of_baseline(run: RunConfig) -> RunConfig:
+    """Return a run with linear schedules, for an MDM instead of the FlexMDM that a configuration is for.
+
+    Where masks are not inserted, nothing is gained by revealing them late.
+    """
+    from flexmdm.interpolants import FlexMDMInterpolant
+
+    linear = FlexMDMInterpolant().to_dict()
+    if FlexMDMInterpolant.from_dict(run.interpolant).to_dict() != linear:
+        typer.echo("[interpolant] is for FlexMDM: this MDM gets linear schedules", err=True)
+    return replace(run, interpolant=linear)
 
 
 def _cells(text: str) -> int:
@@ -151,13 +179,3 @@ def _cells(text: str) -> int:
         return int(text)
     except ValueError:
         raise ValueError(f"--size is the number of cells per side of a maze, such as 41; got {text!r}") from None
-
-
-def share_or_file(text: str | None) -> dict[str, Any]:
-    """Return the settings of ``--held-out``: '0.1' is a share of the documents, anything else a file."""
-    if text is None:
-        return {}
-    try:
-        return {"held_out": float(text), "held_out_data": []}
-    except ValueError:
-        return {"held_out_data": [text]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -41,11 +41,11 @@ def export_llada(run: Path, out: Path) -> None:
     from flexmdm.backbones.retrofit import RetrofitModel
 
     task, model = load(run, "cpu")
-    encoder = getattr(model.config, "encoder_config", None)
-    if not isinstance(model, RetrofitModel) or getattr(encoder, "model_type", "") != "llama":
+    encoder: Any = getattr(model.config, "encoder_config", None)
+    if not isinstance(model, RetrofitModel) or encoder.model_type != "llama":
         raise ValueError(f"{run} is not in the shape of LLaDA: only what is can be written under its names")
     model = model.merged() if model.config.lora is not None else model
-    llada.export(model.network, cast(Any, encoder), model.config.mask_id, out, getattr(task, "pad_id", None))
+    llada.export(model.network, encoder, model.config.mask_id, out, getattr(task, "pad_id", None))
     task.save(out)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from flexmdm.settings import setting
 from flexmdm.tasks.models import FLEXMDM
@@ -23,13 +23,7 @@ def weights(text: str) -> dict[str, float]:
 
 
 class Stored:
-    """Settings that a run writes down and reads back.
-
-    Attributes:
-        sample_options: the options of ``flexmdm sample`` that only this task has.
-    """
-
-    sample_options: ClassVar[tuple[str, ...]] = ()
+    """Settings that a run writes down and reads back."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings as JSON has them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from flexmdm.settings import setting
 from flexmdm.tasks.models import FLEXMDM
@@ -29,8 +28,6 @@ class MazeSettings(Stored):
         model: the kind of model that the examples are for.
         pairs, paths_per_pair, held_out, data_seed: of the paths.
     """
-
-    sample_options: ClassVar[tuple[str, ...]] = ("through", "output")
 
     size: int = 41
     subgoals: tuple[int, int] = setting(
