@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flexmdm.cli import demo, evaluate, infill, retrofit, sample, shared, train
+from flexmdm.cli import demo, evaluate, generation, retrofit, shared, train
 
 EXAMPLES = shared.examples("""
 `flexmdm demo maze`: train FlexMDM and MDM on a small maze and compare them
@@ -52,24 +52,19 @@ app.add_typer(demo.app, name="demo")
 app.command(epilog=train.EXAMPLES)(train.train)
 app.command(epilog=retrofit.EXAMPLES)(retrofit.retrofit)
 app.command(name="eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
-app.command(epilog=sample.EXAMPLES)(sample.sample)
-app.command("complete", help=infill.COMPLETE, epilog=infill.COMPLETE_EXAMPLES)(infill.complete)
-app.command("infill", help=infill.INFILL, epilog=infill.INFILL_EXAMPLES)(infill.infill)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"flexmdm {version('flexmdm')}")
-        raise typer.Exit
+app.command(epilog=generation.SAMPLE_EXAMPLES)(generation.sample)
+app.command("complete", help=generation.COMPLETE, epilog=generation.COMPLETE_EXAMPLES)(generation.complete)
+app.command("infill", help=generation.INFILL, epilog=generation.INFILL_EXAMPLES)(generation.infill)
 
 
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    show_version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", callback=_print_version, is_eager=True)
-    ] = False,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
 ) -> None:
+    if show_version:
+        typer.echo(f"flexmdm {version('flexmdm')}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

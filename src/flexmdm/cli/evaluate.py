@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,8 +37,8 @@ def _numbers(text: str, option: str = "--subgoals", example: str = "2,7,12") -> 
 
 
 @dataclass(frozen=True)
-class Measuring(shared.Sampling):
-    """The options of a sampler, of a benchmark and of some tasks."""
+class Evaluation(shared.Sampling):
+    """The options of an evaluation: of a sampler, of a benchmark, of some tasks, and what to read and write."""
 
     batch_size: int | None = setting(None, help="--benchmark: items at a time. [default: 64]", min=1)
     workers: int | None = setting(
@@ -54,9 +54,29 @@ class Measuring(shared.Sampling):
     likelihoods: int | None = setting(
         None, help="text: held-out sequences for the likelihood; 0 leaves it out. [default: 200]", min=0
     )
+    page: Path | None = setting(
+        None, help="text: also write a page with figures; --benchmark: a figure, .png or .svg.", dir_okay=False
+    )
+    benchmark: str | None = setting(None, help="humaneval-infill or gsm8k: of runs, or to score --samples.")
+    split: str | None = setting(
+        None, help="Of a folder: single-line, multi-line, random-span, random-span-light; gsm8k: test, train."
+    )
+    samples: Path | None = setting(
+        None, help="A .jsonl with task_id and completion; gsm8k: number and generation.", dir_okay=False
+    )
+    data: Path | None = setting(None, help="Folder of the benchmark's official files, or one file.")
+    json: Path | None = setting(
+        None,
+        help="Also write the figures to this file: an object for one result, a list for several (of --subgoals, "
+        "--steps or runs), each with its run; --benchmark: an object with a list, results. What a --benchmark has "
+        "generated is kept beside it: after an interruption (Ctrl-C) the same command goes on.",
+        dir_okay=False,
+    )
+    seed: int | None = setting(None, help="Seed of generation. [default: 0]")
+    device: str | None = setting(None, help="cpu, cuda or mps. [default: what there is]")
 
 
-_OF_BENCHMARKS, _OF_TASKS = ("batch_size", "workers"), ("subgoals", "reference", "likelihoods")
+_OF_BENCHMARKS, _OF_TASKS = ("data", "split", "batch_size", "workers"), ("subgoals", "reference", "likelihoods")
 _SAMPLING = [one.name for one in fields(shared.Sampling)]
 _DEFAULTS = {
     "sampler": f"{shared.DEFAULT_SAMPLER}; --benchmark: adaptive, gsm8k of an MDM: low_confidence",
@@ -87,70 +107,42 @@ def evaluate(
             help=f"Steps of the sampler; text, --benchmark: several, as 16 64 256. {shared.STEP} [default: 64]"
         ),
     ] = None,
-    asked: Annotated[options.Given, options.Options(lambda: {"": Measuring}, leave_out=("steps",), defaults=_DEFAULTS)],
-    page: Annotated[
-        Path | None,
-        typer.Option(help="text: also write a page with figures; --benchmark: a figure, .png or .svg.", dir_okay=False),
-    ] = None,
-    benchmark: Annotated[
-        str | None, typer.Option(help="humaneval-infill or gsm8k: of runs, or to score --samples.")
-    ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(help="Of a folder: single-line, multi-line, random-span, random-span-light; gsm8k: test, train."),
-    ] = None,
-    samples: Annotated[
-        Path | None,
-        typer.Option(help="A .jsonl with task_id and completion; gsm8k: number and generation.", dir_okay=False),
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of the benchmark's official files, or one file.")] = None,
-    json: Annotated[
-        Path | None,
-        typer.Option(
-            help="Also write the figures to this file: an object for one result, a list for several (of --subgoals, "
-            "--steps or runs), each with its run; --benchmark: an object with a list, results. What a --benchmark has "
-            "generated is kept beside it: after an interruption (Ctrl-C) the same command goes on.",
-            dir_okay=False,
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of generation. [default: 0]")] = None,
-    device: shared.Device = None,
+    asked: Annotated[Evaluation, options.Options(Evaluation, leave_out=("steps",), defaults=_DEFAULTS)],
 ) -> None:
     """Measure trained models on held-out data, with 95% intervals."""
     folders, counts = _runs_and_steps(runs or [], steps)
-    asked = {"num": num, "steps": counts or None, **asked, "page": page}
-    asked = {name: value for name, value in asked.items() if value is not None}
-    sampling = {name: value for name, value in asked.items() if name in _SAMPLING}
+    given = {"num": num, "steps": None, **vars(asked)} | {"steps": counts or None}
+    given = {name: value for name, value in given.items() if value is not None}
+    benchmark, json = asked.benchmark, asked.json
     if benchmark == "gsm8k":
-        _refuse(asked, ("workers",), "for humaneval-infill, and no programs are run for gsm8k")
+        _refuse(given, ("workers",), "for humaneval-infill, and no programs are run for gsm8k")
     if benchmark is not None and not folders and pretrained is None:
         from flexmdm.cli.benchmark import benchmark as score_samples
 
-        if samples is not None:
-            of_runs = asked | {"seed": seed, "device": device}
-            _refuse(of_runs, set(of_runs) - {"workers"}, "for runs, and --samples are scored as they are")
+        if asked.samples is not None:
+            of_runs = ("num", *_SAMPLING, "batch_size", *_OF_TASKS, "page", "seed", "device")
+            _refuse(given, of_runs, "for runs, and --samples are scored as they are")
         shared.check_writable(json)
-        score_samples(benchmark, samples, data, split, json, asked.get("workers"))
+        score_samples(benchmark, asked.samples, asked.data, asked.split, json, asked.workers)
         return
-    if samples is not None:
+    if asked.samples is not None:
         raise ValueError("--samples are scored on their own, with --benchmark and without a run")
     if benchmark is not None:
         from flexmdm.cli.benchmark import check
 
-        check(benchmark, data, page)
-        _refuse(asked, _OF_TASKS, "for what a run was trained on, and --benchmark measures it on other problems")
+        check(benchmark, asked.data, asked.page)
+        _refuse(given, _OF_TASKS, "for what a run was trained on, and --benchmark measures it on other problems")
     else:
-        of_benchmarks = {"data": data, "split": split, **asked}
-        _refuse(of_benchmarks, ("data", "split", *_OF_BENCHMARKS), "for --benchmark, and there is none")
+        _refuse(given, _OF_BENCHMARKS, "for --benchmark, and there is none")
     names = _names(folders, pretrained)
-    shared.check_writable(json, page)
-    loaded = {name: shared.load(one, pretrained, device, asked.get("sampler")) for name, one in names.items()}
+    shared.check_writable(json, asked.page)
+    loaded = {name: shared.load(one, pretrained, asked.device, asked.sampler) for name, one in names.items()}
     paths = {name: folder or pretrained for name, folder in names.items()}
+    given = {"seed": 0} | {name: given[name] for name in given if name not in ("benchmark", "json", "device")}
     if benchmark is not None:
         from flexmdm.cli.benchmark import compete
 
-        sampling |= {"seed": seed or 0} | {name: asked.get(name) for name in _OF_BENCHMARKS}
-        compete(benchmark, loaded, data, split, counts or [64], num, json, page, paths=paths, **sampling)
+        compete(benchmark, loaded, paths, json=json, **({"steps": [64]} | given))
         return
 
     def write(results: Iterable[tuple[str, dict[str, Any]]]) -> None:
@@ -173,8 +165,9 @@ def evaluate(
 
         if (other := benchmark_for(task, reads_files=True)) is not None:
             raise ValueError(f"{', '.join(loaded)}: a run on {task} is measured by --benchmark {other} --data FOLDER")
-    _refuse(asked, set(asked) - set(of_it), f"a run on {task} is measured by {how}")
-    measure(loaded, write, seed=seed or 0, **asked)
+    others = [name for name in given if name not in ("seed", *of_it)]
+    _refuse(given, others, f"a run on {task} is measured by {how}")
+    measure(loaded, write, **given)
 
 
 Runs = dict[str, tuple[Any, Any]]  # tasks and models by name
@@ -262,9 +255,9 @@ _BY_LIKELIHOOD = (
 )
 
 
-def _refuse(given: options.Given, names: Collection[str], why: str) -> None:
+def _refuse(given: options.Given, names: Iterable[str], why: str) -> None:
     """Raise if one of some options was given, as it would change nothing."""
-    found = [f"--{name.replace('_', '-')}" for name, value in given.items() if name in names and value is not None]
+    found = [f"--{name.replace('_', '-')}" for name in names if name in given]
     if found:
         raise ValueError(f"{', '.join(found)}: {why}; leave that out")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from functools import cache, update_wrapper
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -19,48 +19,48 @@ Given = dict[str, Any]  # what was given, by field
 
 @dataclass(frozen=True)
 class Options:
-    """Annotate a parameter of a `Command` that stands for an option for each setting, and takes what was `Given`.
+    """Annotate a parameter of a `Command` that stands for an option for each setting.
+
+    The parameter takes an object of its type if that is a dataclass, else what was `Given`.
 
     Attributes:
-        classes: returns the classes of the settings; several are those of tasks, by name. They are read when the
-            command line is built, so that a task that was registered meanwhile has its options too.
+        classes: the class of the settings; or what returns those of several tasks by name when the command line is
+            built, so that a task that was registered meanwhile has its options too.
         title: of these options in the help.
         leave_out: fields that the command has no option for.
         defaults: what the help says to be the default of a field in this command.
     """
 
-    classes: Callable[[], Mapping[str, type]]
+    classes: type | Callable[[], Mapping[str, type]]
     title: str | None = None
     leave_out: tuple[str, ...] = ()
     defaults: Mapping[str, str] = field(default_factory=dict)
 
-    def settings(self) -> dict[str, tuple[type, Field]]:
-        """Return the class and the field of each option; of a field of several tasks, the first."""
-        found: dict[str, tuple[type, Field]] = {}
-        for settings in self.classes().values():
-            for name, one in options_of(settings).items():
-                if name not in self.leave_out:
-                    found.setdefault(name, (settings, one))
-        return found
+    def settings(self) -> dict[str, tuple[type, Field, str]]:
+        """Return the class, the field and the help of each option; of a field of several tasks, the first.
 
-    def parameter(self, name: str, settings: type, one: Field) -> Parameter:
+        Its help is then each that it has, with the tasks that it is for.
+        """
+        classes: Mapping[str, Any] = {"": self.classes} if isinstance(self.classes, type) else self.classes()
+        found: dict[str, tuple[type, Field]] = {}
+        helps: dict[str, dict[str, list[str]]] = {}
+        for task, settings in classes.items():
+            for name, one in options_of(settings).items():
+                found.setdefault(name, (settings, one))
+                helps.setdefault(name, {}).setdefault(one.metadata["help"], []).append(task)
+        said = {
+            name: " ".join(f"{', '.join(tasks)}: {help}" if len(classes) > 1 else help for help, tasks in each.items())
+            for name, each in helps.items()
+        }
+        for name in self.defaults.keys() & said.keys():
+            said[name] = said[name].partition(" [default: ")[0] + f" [default: {self.defaults[name]}]"
+        return {name: (*one, said[name]) for name, one in found.items() if name not in self.leave_out}
+
+    def parameter(self, name: str, settings: type, one: Field, help: str) -> Parameter:
         """Return the parameter of an option, as typer reads it."""
         kind: Any = str if one.metadata["parse"] else _type_of(_types_of(settings)[one.name])
-        bounds = {bound: one.metadata[bound] for bound in ("min", "max")}
-        option = typer.Option(*flags_of(one), help=self._help(one), rich_help_panel=self.title, **bounds)
+        option = typer.Option(*flags_of(one), help=help, rich_help_panel=self.title, **one.metadata["option"])
         return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
-
-    def _help(self, one: Field) -> str:
-        """Return the help of a field, or each help that it has with the tasks that it is for."""
-        helps: dict[str, list[str]] = {}
-        for task, settings in self.classes().items():
-            if one.name in options_of(settings):
-                helps.setdefault(options_of(settings)[one.name].metadata["help"], []).append(task)
-        several = len(self.classes()) > 1
-        help = " ".join(f"{', '.join(tasks)}: {help}" if several else help for help, tasks in helps.items())
-        if one.name in self.defaults:
-            help = help.partition(" [default: ")[0] + f" [default: {self.defaults[one.name]}]"
-        return help
 
 
 class Command:
@@ -76,29 +76,28 @@ class Command:
 
     def __call__(self, **values: Any) -> Any:
         for name, parameter in self._own.items():
-            if options := _options_of(parameter):
-                given = {key: (values.pop(f"{name}_{key}"), one) for key, (_, one) in options.settings().items()}
-                values[name] = {
-                    key: one.metadata["parse"](value) if one.metadata["parse"] else value
-                    for key, (value, one) in given.items()
-                    if value is not None
-                }
+            for options in _options_of(parameter):
+                given: Given = {}
+                for key, (_, one, _) in options.settings().items():
+                    value, parse = values.pop(f"{name}_{key}"), one.metadata["parse"]
+                    if value is not None:
+                        given[key] = parse(value) if parse else value
+                kind = get_args(parameter.annotation)[0]
+                values[name] = kind(**given) if is_dataclass(kind) else given
         return self.command(**values, **self.fixed)
 
     @property
     def __signature__(self) -> Signature:
         parameters = []
         for name, parameter in self._own.items():
-            if options := _options_of(parameter):
-                found = options.settings().items()
-                parameters += [options.parameter(f"{name}_{key}", *one) for key, one in found]
-            else:
-                parameters.append(parameter)
+            for options in _options_of(parameter):
+                parameters += [options.parameter(f"{name}_{key}", *one) for key, one in options.settings().items()]
+            parameters += [] if _options_of(parameter) else [parameter]
         return Signature(parameters)
 
 
-def _options_of(parameter: Parameter) -> Options | None:
-    return next((one for one in get_args(parameter.annotation)[1:] if isinstance(one, Options)), None)
+def _options_of(parameter: Parameter) -> list[Options]:
+    return [one for one in get_args(parameter.annotation) if isinstance(one, Options)]
 
 
 @cache
@@ -116,10 +115,7 @@ def _type_of(hint: Any) -> type:
 def check_task_options(task: str, given: Mapping[str, Any], spellings: Mapping[str, str]) -> None:
     """Raise if the settings of a task do not have all fields that were given, and say which tasks do.
 
-    Args:
-        task: its name.
-        given: values by field.
-        spellings: how the fields are given that no option is generated for.
+    The ``spellings`` are how the fields are given that no option is generated for.
     """
     settings_class(task)  # raises if there is no such task
     for key in given:

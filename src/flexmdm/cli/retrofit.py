@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from flexmdm.cli import options, shared, starting
+from flexmdm.cli import options, shared
+from flexmdm.cli import train as starting
 from flexmdm.tasks.registry import DEFAULT_TASK, task_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ EXAMPLES = shared.examples("""
 """)
 
 _SHAPE = "llada-8b"
+_MERGED = "stands alone: its weights, in the precision they had, hold what the adapters learned"
+_AS_LLADA = "is a checkpoint of LLaDA: the pretrained weights as they are now, under its names"
 _Task, _Network, _Recipe = starting.settings(
     lambda: [DEFAULT_TASK],
     leave_out=("hidden", "layers", "heads", "dropout", "architecture"),  # of a new network
@@ -85,7 +88,11 @@ def retrofit(
         raise typer.BadParameter(f"{' '.join(more)} stands behind BASE: are these --data?")
     base = starting.absolute(base)
     if merge or as_llada:
-        return _export(Path(base or ""), cast(Path, out), as_llada)
+        from flexmdm.runs.export import export
+
+        export(Path(base or ""), cast(Path, out), as_llada)
+        typer.echo(f"{out} {_AS_LLADA if as_llada else _MERGED}")
+        return None
     run = starting.resumed(out, base, config) if resume else _new_run(base, config, bool(network.get("lora_rank")))
     precision = "4-bit" if four_bit else recipe.get("dtype")
     network |= {"base_dtype": precision} if precision else {}
@@ -131,17 +138,6 @@ def _new_run(base: str | None, config: Path | None, adapters: bool) -> RunConfig
             f"flexmdm train --from {base} goes on with it"
         )
     return run
-
-
-def _export(run: Path, out: Path, as_llada: bool) -> None:
-    from flexmdm.runs.export import export_llada, export_merged
-
-    if as_llada:
-        export_llada(run, out)
-        typer.echo(f"{out} is a checkpoint of LLaDA: the pretrained weights as they are now, under its names")
-    else:
-        export_merged(run, out)
-        typer.echo(f"{out} stands alone: its weights, in the precision they had, hold what the adapters learned")
 
 
 def _dry_run(run: RunConfig, json: Path | None) -> None:

@@ -73,7 +73,7 @@ class Sampling:
 
 def sampling(*leave_out: str, **defaults: str) -> Options:
     """Return the options of a sampler but some; see `Options`."""
-    return Options(lambda: {"": Sampling}, leave_out=leave_out, defaults=defaults)
+    return Options(Sampling, leave_out=leave_out, defaults=defaults)
 
 
 def examples(lines: str) -> str:

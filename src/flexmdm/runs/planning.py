@@ -46,9 +46,10 @@ def dry_run(config: RunConfig, device: str | None = None, minutes: float | None 
     config, task = settle(config, None, console)
     task, model = build(config, task)
     where = "cpu" if runs_on_cpu(device) else device or "cuda"
-    each = seconds_per_step(config, task, model, _PROBE, where)
     if minutes is not None:
-        config = replace(config, recipe=with_steps(config.recipe, _steps_of(60 * minutes, each)))
+        steps = steps_within(60 * minutes, config, task, model, where)
+        config = replace(config, recipe=with_steps(config.recipe, steps))
+    each = seconds_per_step(config, task, model, _PROBE, where)
     describe(config, task, model, console)
     hours = each * config.recipe.steps / 3600
     console.print(
@@ -69,12 +70,8 @@ def dry_run(config: RunConfig, device: str | None = None, minutes: float | None 
 def steps_within(
     seconds: float, config: RunConfig, task: Task, model: FlexMDMModel, device: torch.device | str = "cpu"
 ) -> int:
-    """Return how many steps fit in a time."""
-    return _steps_of(seconds, seconds_per_step(config, task, model, min(0.03 * seconds, 20.0), device))
-
-
-def _steps_of(seconds: float, each: float) -> int:
     """Return how many steps fit in a time, with a little left for what is between them."""
+    each = seconds_per_step(config, task, model, min(0.03 * seconds, 20.0), device)
     return max(int(0.95 * seconds / each), 1)
 
 
