@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -111,7 +111,7 @@ def evaluate(
 ) -> None:
     """Measure trained models on held-out data, with 95% intervals."""
     folders, counts = _runs_and_steps(runs or [], steps)
-    given = {"num": num, "steps": None, **vars(asked)} | {"steps": counts or None}
+    given: options.Given = {"num": num, "steps": None, **vars(asked)} | {"steps": counts or None}
     given = {name: value for name, value in given.items() if value is not None}
     benchmark, json = asked.benchmark, asked.json
     if benchmark == "gsm8k":
@@ -142,7 +142,8 @@ def evaluate(
     if benchmark is not None:
         from flexmdm.cli.benchmark import compete
 
-        compete(benchmark, loaded, paths, json=json, **({"steps": [64]} | given))
+        given.setdefault("steps", [64])
+        compete(benchmark, loaded, paths, json=json, **given)
         return
 
     def write(results: Iterable[tuple[str, dict[str, Any]]]) -> None:
@@ -198,48 +199,30 @@ def by_likelihood(runs: Runs, write: Writer, seed: int, likelihoods: int = 200) 
 
 
 def by_paths(
-    runs: Runs,
-    write: Writer,
-    subgoals: Iterable[int] = (7,),
-    num: int = 500,
-    steps: list[int] | None = None,
-    **more: Any,
+    runs: Runs, write: Writer, subgoals: Sequence[int] = (7,), num: int = 500, steps: Sequence[int] = (), **more: Any
 ) -> None:
     """Measure how many of the paths through a maze are right, and print it."""
     from flexmdm.reports import maze as report
 
     if len(runs) > 1:
         raise ValueError(f"runs on mazes are evaluated one by one, and these are {len(runs)}: give one")
-    if steps and len(steps) > 1:
+    if len(steps) > 1:
         raise ValueError("a maze is evaluated with one number of steps at a time")
     ((name, (task, model)),) = runs.items()
-    scores = report.evaluate(task, model, list(subgoals), num, **more, **({"steps": steps[0]} if steps else {}))
+    more |= {"steps": steps[0]} if steps else {}
+    scores = report.evaluate(task, model, subgoals, num, **more)
     write((name, score.to_dict()) for score in scores)
 
 
-def by_samples(
-    runs: Runs,
-    write: Writer,
-    num: int = 500,
-    steps: list[int] | None = None,
-    reference: str = "auto",
-    likelihoods: int = 200,
-    **more: Any,
-) -> None:
+def by_samples(runs: Runs, write: Writer, num: int = 500, steps: Sequence[int] = (), **more: Any) -> None:
     """Measure texts that were sampled, and the likelihood of held-out ones, and print a report."""
     from flexmdm.generation.defaults import STEPS
     from flexmdm.reports import text as report
 
-    report.evaluate(
-        {name: task.pipeline(model) for name, (task, model) in runs.items()},
-        steps or [STEPS],
-        num,
-        reference,
-        likelihoods,
-        command=shlex.join(["flexmdm", *sys.argv[1:]]),
-        keep=lambda rows: write((row["model"], row) for row in rows),
-        **more,
-    )
+    pipelines = {name: task.pipeline(model) for name, (task, model) in runs.items()}
+    more |= {"command": shlex.join(["flexmdm", *sys.argv[1:]])}
+    more |= {"keep": lambda rows: write((row["model"], row) for row in rows)}
+    report.evaluate(pipelines, steps or [STEPS], num, **more)
 
 
 # Of each task: what measures its runs, the options that it takes, and how. All other tasks are measured by likelihood.

@@ -48,7 +48,7 @@ def sample(
         int,
         typer.Option("--num", "-n", min=1, help="Number of samples; maze: one is the first right one of 4 tries."),
     ] = 1,
-    sampling: Annotated[options.Given, shared.sampling("window", "block")],
+    sampling: Annotated[options.Given, options.Options(shared.Sampling, leave_out=("window", "block"))],
     watch: shared.Watch = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="maze: Picture. [default: path.png]", dir_okay=False)
@@ -92,22 +92,18 @@ def _cell(text: str) -> tuple[int, int]:
     return row, column
 
 
-Text = Annotated[
-    str | None, typer.Argument(help="The text; - reads one per line from standard input (code: one program).")
-]
-File = Annotated[
-    Path | None,
-    typer.Option(help="Read one text per line from a file (code: one program).", exists=True, dir_okay=False),
-]
-
-
 def _answer(
     *,
     method: str,
     run: shared.Run = None,
-    text: Text = None,
+    text: Annotated[
+        str | None, typer.Argument(help="The text; - reads one per line from standard input (code: one program).")
+    ] = None,
     pretrained: shared.Pretrained = None,
-    file: File = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(help="Read one text per line from a file (code: one program).", exists=True, dir_okay=False),
+    ] = None,
     num: Annotated[int, typer.Option("--num", "-n", min=1, help="Number of answers per text.")] = 1,
     minimum: Annotated[int, typer.Option("--minimum", "--min", min=0, help="Fewest tokens of a gap.")] = 0,
     maximum: Annotated[
@@ -116,7 +112,7 @@ def _answer(
     gap_marker: Annotated[
         str | None, typer.Option(help="What stands for a gap in the text. [default: ___]", show_default=False)
     ] = None,
-    sampling: Annotated[options.Given, shared.sampling("block")],
+    sampling: Annotated[options.Given, options.Options(shared.Sampling, leave_out=("block",))],
     watch: shared.Watch = False,
     json: shared.Json = None,
     seed: shared.Seed = 0,

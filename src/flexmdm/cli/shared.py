@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flexmdm.cli.options import Options
 from flexmdm.settings import setting
 from flexmdm.tasks.registry import PRETRAINED
 
@@ -69,11 +68,6 @@ class Sampling:
     block: int | None = setting(
         None, help="low_confidence: tokens per block, from the left. [default: all in one]", min=1
     )
-
-
-def sampling(*leave_out: str, **defaults: str) -> Options:
-    """Return the options of a sampler but some; see `Options`."""
-    return Options(Sampling, leave_out=leave_out, defaults=defaults)
 
 
 def examples(lines: str) -> str:
