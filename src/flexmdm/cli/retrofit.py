@@ -110,7 +110,7 @@ def retrofit(
     if dry_run:
         from flexmdm.runs.planning import dry_run as plan
 
-        return plan(run, device, minutes)
+        return plan(run, device, None if resume else minutes)
     from flexmdm.runs.train import train
 
     train(run, cast(Path, out), resume, minutes, device)

@@ -45,7 +45,7 @@ Minutes = Annotated[
         min=0.01, help="Time to train for, instead of --steps; with --resume it ends at whichever comes first."
     ),
 ]
-# Numbers of a new network, which one that starts from a base does not take from them.
+# Settings of a new network; one that starts from a base has those of the base.
 OF_NEW_NETWORKS = ("hidden", "layers", "heads", "condition", "dropout", "clock", "neighbours", "architecture")
 _OF_ONE_RUN = ("model", "tokenizer", "vocabulary", "contents", "longest")
 # The paper's transfer recipe; a GPU has four sequences per pass, so that sixteen have its batch of 64.
@@ -166,7 +166,7 @@ def train(
     if dry_run:
         from flexmdm.runs.planning import dry_run as plan
 
-        return plan(run, device, minutes)
+        return plan(run, device, None if resume else minutes)
     from flexmdm.runs import train as training
 
     training.train(run, cast(Path, out), resume, minutes, device, log)

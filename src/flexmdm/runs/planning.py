@@ -49,8 +49,8 @@ def dry_run(config: RunConfig, device: str | None = None, minutes: float | None 
     if minutes is not None:
         steps = steps_within(60 * minutes, config, task, model, where)
         config = replace(config, recipe=with_steps(config.recipe, steps))
-    each = seconds_per_step(config, task, model, _PROBE, where)
     describe(config, task, model, console)
+    each = seconds_per_step(config, task, model, _PROBE, where)
     hours = each * config.recipe.steps / 3600
     console.print(
         f"about {each:.2f} s per step on this machine's {where.upper()}: "
