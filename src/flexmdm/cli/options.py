@@ -73,6 +73,7 @@ class Command:
         update_wrapper(self, command)
         self.command, self.fixed, own = command, fixed, signature(command, eval_str=True).parameters
         self._own = {name: parameter for name, parameter in own.items() if name not in (*fixed, *leave_out)}
+        self._made: dict[tuple[type, ...], Signature] = {}  # by the tasks that there are; typer asks again and again
 
     def __call__(self, **values: Any) -> Any:
         for name, parameter in self._own.items():
@@ -88,12 +89,15 @@ class Command:
 
     @property
     def __signature__(self) -> Signature:
-        parameters = []
-        for name, parameter in self._own.items():
-            for options in _options_of(parameter):
-                parameters += [options.parameter(f"{name}_{key}", *one) for key, one in options.settings().items()]
-            parameters += [] if _options_of(parameter) else [parameter]
-        return Signature(parameters)
+        tasks = tuple(map(settings_class, task_names()))
+        if tasks not in self._made:
+            parameters = []
+            for name, parameter in self._own.items():
+                for options in _options_of(parameter):
+                    parameters += [options.parameter(f"{name}_{key}", *one) for key, one in options.settings().items()]
+                parameters += [] if _options_of(parameter) else [parameter]
+            self._made[tasks] = Signature(parameters)
+        return self._made[tasks]
 
 
 def _options_of(parameter: Parameter) -> list[Options]:

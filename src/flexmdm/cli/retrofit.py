@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from flexmdm.cli import options, shared
-from flexmdm.cli import train as starting
+from flexmdm.cli import train as training
 from flexmdm.tasks.registry import DEFAULT_TASK, task_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ EXAMPLES = shared.examples("""
 _SHAPE = "llada-8b"
 _MERGED = "stands alone: its weights, in the precision they had, hold what the adapters learned"
 _AS_LLADA = "is a checkpoint of LLaDA: the pretrained weights as they are now, under its names"
-_Task, _Network, _Recipe = starting.settings(
+_Task, _Network, _Recipe = training.settings(
     lambda: [DEFAULT_TASK],
     leave_out=("hidden", "layers", "heads", "dropout", "architecture"),  # of a new network
     defaults={
@@ -53,9 +53,9 @@ def retrofit(
         list[str] | None,
         typer.Option(help="Corpora to learn from, in equal parts. [default: of a run, what it learned from]"),
     ] = None,
-    out: starting.Out = None,
-    config: starting.Config = None,
-    resume: starting.Resume = False,
+    out: training.Out = None,
+    config: training.Config = None,
+    resume: training.Resume = False,
     merge: Annotated[
         bool, typer.Option("--merge", help="Write the run BASE with its adapters in its weights to --out.")
     ] = False,
@@ -72,7 +72,7 @@ def retrofit(
     four_bit: Annotated[
         bool, typer.Option("--four-bit", help="Frozen weights in 4 bits; needs bitsandbytes and a GPU.")
     ] = False,
-    minutes: starting.Minutes = None,
+    minutes: training.Minutes = None,
     json: shared.Json = None,
     device: shared.Device = None,
     of_task: Annotated[options.Given, _Task],
@@ -86,26 +86,26 @@ def retrofit(
         raise typer.BadParameter("say where the run goes: --out runs/NAME")
     if more and not data:
         raise typer.BadParameter(f"{' '.join(more)} stands behind BASE: are these --data?")
-    base = starting.absolute(base)
+    base = training.absolute(base)
     if merge or as_llada:
         from flexmdm.runs.export import export
 
         export(Path(base or ""), cast(Path, out), as_llada)
         typer.echo(f"{out} {_AS_LLADA if as_llada else _MERGED}")
         return None
-    run = starting.resumed(out, base, config) if resume else _new_run(base, config, bool(network.get("lora_rank")))
+    run = training.resumed(out, base, config) if resume else _new_run(base, config, bool(network.get("lora_rank")))
     precision = "4-bit" if four_bit else recipe.get("dtype")
     network |= {"base_dtype": precision} if precision else {}
-    run = starting.changed(run, network, recipe, resume, minutes)
-    if dry_run and not starting.is_run(run.network.base or ""):
+    run = training.changed(run, network, recipe, resume, minutes)
+    if dry_run and not training.is_run(run.network.base or ""):
         return _dry_run(run, json)
     if run.network.base == _SHAPE:
         raise ValueError(f"{_SHAPE} is a shape without weights, for --dry-run: give a folder or a name on the Hub")
-    if starting.check_base(run).get("insertions") and not resume:
+    if training.check_base(run).get("insertions") and not resume:
         typer.echo(f"{run.network.base} is a FlexMDM already: it goes on as it is", err=True)
     task = {"tokenizer": run.network.base, "max_length": 1024, "balanced": True, **run.task}
     task |= {"data": [*data, *(more or [])], "balanced": True} if data else {}
-    task |= of_task | starting.share_or_file(held_out)
+    task |= of_task | training.share_or_file(held_out)
     run = replace(run, task=task_of(task).to_dict())
     if dry_run:
         from flexmdm.runs.planning import dry_run as plan
@@ -121,7 +121,7 @@ def _new_run(base: str | None, config: Path | None, adapters: bool) -> RunConfig
     """Return the configuration to retrofit a base with, from a file or by default."""
     from flexmdm.runs.config import RunConfig, read_config_file
 
-    stored: dict[str, Any] = read_config_file(config) if config else starting.defaults(base or "", adapters)
+    stored: dict[str, Any] = read_config_file(config) if config else training.defaults(base or "", adapters)
     network = {**stored.get("network", {}), **({"base": base} if base else {})}
     if base is not None and Path(base).is_file():
         raise ValueError(
