@@ -17,20 +17,18 @@ def setting(
     help: str = "",
     flag: str | None = None,
     parse: Callable[[str], Any] | None = None,
-    min: float | None = None,
-    max: float | None = None,
     default_factory: Callable[[], Any] | Any = MISSING,
-    **field_options: Any,
+    init: bool = True,
+    **option: Any,
 ) -> Any:
     """Return a dataclass field with what the command line needs to know of it.
 
     Args:
-        default, default_factory: as in `dataclasses.field`.
+        default, default_factory, init: as in `dataclasses.field`.
         help: the help text of its option; without one the command line has no option for it.
         flag: a second name of its option, beside that of the field.
         parse: makes the value from the text of the option, where it is not a plain number, text or flag.
-        min, max: bounds of its option.
-        field_options: further options of `dataclasses.field`.
+        option: of `typer.Option`, such as the bounds ``min`` and ``max``.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -39,8 +37,8 @@ def setting(
     >>> flags_of(fields(Recipe)[0]), Recipe().batch_size
     (['--batch-size'], 64)
     """
-    metadata = {"help": help, "flag": flag, "parse": parse, "min": min, "max": max}
-    return field(default=default, default_factory=default_factory, metadata=metadata, **field_options)
+    metadata = {"help": help, "flag": flag, "parse": parse, "option": option}
+    return field(default=default, default_factory=default_factory, init=init, metadata=metadata)
 
 
 def flags_of(one: Field) -> list[str]:

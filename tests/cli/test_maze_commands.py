@@ -220,6 +220,11 @@ def test_runs_that_cannot_be_measured_together_are_named(run, mdm, command):
     assert "runs on mazes are evaluated one by one, and these are 2" in command("eval", run, mdm)[1]
 
 
+def test_options_of_other_tasks_are_refused(run, command):
+    _, err, code = command("eval", run, "--reference", "none", "--likelihoods", "3")
+    assert code == 2 and "--reference, --likelihoods: a run on maze is measured by the paths that it finds" in err
+
+
 def test_more_subgoals_than_any_path_has_cells(run, command):
     _, err, code = command("eval", run, "--subgoals", "40", "--num", "2")
     assert code == 2 and "40 cells" in err and "fewer subgoals" in err

@@ -92,6 +92,25 @@ def test_who_starts_from_a_run_learns_by_its_recipe(mdm, words, tmp_path, comman
     assert code == 2 and "--size is for a new network" in errors
 
 
+def test_a_base_brings_its_tokens_and_its_network_whatever_a_configuration_says(mdm, words, tmp_path, command):
+    config = tmp_path / "other.toml"
+    config.write_text(
+        '[task]\nname = "text"\ntokenizer = "bpe"\nvocabulary = 300\n[network]\nhidden = 64\nlayers = 1\n'
+        "[recipe]\nsteps = 2\nbatch_size = 8\nwarmup = 1\neval_size = 8\n"
+    )
+    start = ["train", words, "--config", config, "--from", mdm]
+    _, errors, code = command(*start, "--out", tmp_path / "run")
+    assert code == 0 and f"{mdm} has its own tokenizer, vocabulary, hidden, layers: not those of {config}" in errors
+    task = json.loads((tmp_path / "run" / "run.json").read_text())["task"]
+    assert (task["tokenizer"], task["vocabulary"]) == (str(mdm), None)
+    for option, message in [
+        (["--vocab-size", 300], "only bpe has a vocabulary size to choose"),
+        (["--hidden", 64, "--layers", 1], "--hidden, --layers is for a new network: with --from it is that of"),
+    ]:
+        _, errors, code = command(*start, *option, "--out", tmp_path / "other")
+        assert code == 2 and message in errors
+
+
 def test_the_8b_shape_is_counted_without_its_weights(tmp_path, command):
     out, _, _ = command("retrofit", "llada-8b", "--dry-run", "--json", tmp_path / "plan.json")
     assert "8.016B pretrained weights; 402.7M weights are trained" in out

@@ -215,6 +215,20 @@ def test_a_dry_run_decodes_the_first_states_and_trains_nothing(names, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
+def test_a_dry_run_goes_by_the_time_as_training_does(names, monkeypatch, command):
+    monkeypatch.setattr("flexmdm.runs.planning.seconds_per_step", lambda *_: 7.0)
+    out, err, code = command("train", names, "--minutes", "1", "--dry-run", "--device", "cpu")
+    assert code == 0 and "8 steps of" in " ".join(out.split()) and "for 8 steps" in " ".join(out.split()), err
+
+
+@pytest.mark.parametrize("more", [["--dry-run"], ["--out", "RUN"]])
+def test_a_new_run_is_of_some_steps_or_of_some_time(more, names, command, tmp_path):
+    more = [tmp_path / "run" if one == "RUN" else one for one in more]
+    out, err, code = command("train", names, "--steps", "5", "--minutes", "1", *more)
+    assert code == 2 and "--steps or --minutes? A new run has as many steps as fit in its --minutes" in err
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_text_model_that_comes_with_the_package_fills_gaps(command):
     out, err, code = command("infill", "--pretrained", "text", "The ___ is a city in ___.", "--steps", 8, "--num", 2)
     assert code == 0, err
@@ -306,6 +320,10 @@ def test_bad_lines_can_be_skipped_and_are_counted(command, tmp_path):
         (["infill", "RUN", "a___", "--sampler", "low_confidence"], "low_confidence is for MDM only, and"),
         (["eval", "RUN", "--sampler", "low_confidence"], "low_confidence is for MDM only, and"),
         (["eval", "RUN", "--subgoals", "few"], "--subgoals is a number or several"),
+        (
+            ["eval", "RUN", "--subgoals", "3"],
+            "--subgoals: a run on text is measured by its samples and its likelihood; leave that out",
+        ),
         (["eval", "RUN", "--steps", "many"], "--steps is a number"),
         (["train"], "--out"),
     ],

@@ -5,32 +5,26 @@ from typing import Annotated
 
 import typer
 
+from flexmdm.cli import shared
+
 app = typer.Typer(
     help="Short programs that show what flexmdm does.",
-    epilog="**Examples**\n\n* `flexmdm demo maze`\n\n* `flexmdm demo oracle`",
+    epilog=shared.examples("`flexmdm demo maze`\n`flexmdm demo oracle`"),
     rich_markup_mode="markdown",
     no_args_is_help=True,
 )
 
-MAZE_EXAMPLES = """
-**Examples**
-
-* `flexmdm demo maze`
-
-* `flexmdm demo maze --minutes 10 --size 15 --subgoals 2-8 --output demo15`
-
-* `flexmdm demo maze --seed 1 --num 500 --json maze.json`
-"""
-
-ORACLE_EXAMPLES = """
-**Examples**
-
-* `flexmdm demo oracle`
-
-* `flexmdm demo oracle --samples 20000 --seed 1`
-
-* `flexmdm demo oracle --steps 16 --steps 64 --json demo/oracle.json`
-"""
+MAZE_EXAMPLES = shared.examples("""
+`flexmdm demo maze`
+`flexmdm demo maze --minutes 10 --size 15 --subgoals 2-8 --output demo15`
+`flexmdm demo maze --seed 1 --num 500 --json maze.json`
+""")
+ORACLE_EXAMPLES = shared.examples("""
+`flexmdm demo oracle`
+`flexmdm demo oracle --samples 20000 --seed 1`
+`flexmdm demo oracle --steps 16 --steps 64 --json demo/oracle.json`
+""")
+Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 
 
 @app.command(epilog=MAZE_EXAMPLES)
@@ -42,8 +36,8 @@ def maze(
     size: Annotated[int, typer.Option(min=5, help="Cells per side of the maze, odd.")] = 11,
     subgoals: Annotated[str, typer.Option(help="How many subgoals a problem has, from-to or one number.")] = "2-6",
     num: Annotated[int, typer.Option(min=1, help="Held-out problems for each number of subgoals.")] = 200,
-    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)] = None,
+    seed: Seed = 0,
+    json: shared.Json = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Train for so many steps instead of --minutes.")] = None,
 ) -> None:
     """Train FlexMDM and MDM on a small maze, side by side, and compare how they plan; makes a page to look at."""
@@ -67,8 +61,8 @@ def oracle(
             min=1, help="Words to draw per sampler and number of steps (an eighth as many of the longer sequences)."
         ),
     ] = 4000,
-    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)] = None,
+    seed: Seed = 0,
+    json: shared.Json = None,
     steps: Annotated[
         list[int] | None, typer.Option(min=1, help="Sampler steps; repeat for several. [default: 16, 32, 64, 128]")
     ] = None,

@@ -13,31 +13,20 @@ from typing import Annotated, Any
 
 import typer
 
-from flexmdm.cli import demo, evaluate, infill, retrofit, sample, train
+from flexmdm.cli import demo, evaluate, generation, retrofit, shared, train
 
-EXAMPLES = """
-**Examples**
-
-* `flexmdm demo maze`: train FlexMDM and MDM on a small maze and compare them
-
-* `flexmdm train names.txt --out runs/names`: train a model on the lines of your file
-
-* `flexmdm sample runs/names --num 10`: let it write new ones
-
-* `flexmdm infill runs/names "an___a"`: let it fill gaps
-
-* `flexmdm train --task maze --size 11 --subgoals 2-6 --minutes 3 --out runs/maze11`: train a model
-
-* `flexmdm eval runs/maze11 --subgoals 2,4,6`: measure it
-
-* `flexmdm sample runs/maze11 --through 1,1 5,3 9,9`: let it plan
-
-* `flexmdm demo oracle`: see samplers against the exact answer
-
-* `flexmdm demo --help`: all demos
-
-If a command ends with an error and you want to see where it came from, set `FLEXMDM_DEBUG=1`.
-"""
+EXAMPLES = shared.examples("""
+`flexmdm demo maze`: train FlexMDM and MDM on a small maze and compare them
+`flexmdm train names.txt --out runs/names`: train a model on the lines of your file
+`flexmdm sample runs/names --num 10`: let it write new ones
+`flexmdm infill runs/names "an___a"`: let it fill gaps
+`flexmdm train --task maze --size 11 --subgoals 2-6 --minutes 3 --out runs/maze11`: train a model
+`flexmdm eval runs/maze11 --subgoals 2,4,6`: measure it
+`flexmdm sample runs/maze11 --through 1,1 5,3 9,9`: let it plan
+`flexmdm demo oracle`: see samplers against the exact answer
+`flexmdm demo --help`: all demos
+""")
+_DEBUGGING = "If a command ends with an error and you want to see where it came from, set `FLEXMDM_DEBUG=1`."
 
 _MEMORY_ERRORS = ("MemoryError", "OutOfMemoryError")  # the second is torch's, whose import takes seconds
 _NO_MEMORY = ("out of memory", "can't allocate memory")  # what other errors of torch say then
@@ -55,7 +44,7 @@ _ALONE = ("tensorboard", "trackio", "wandb", "bitsandbytes", "zstandard")
 app = typer.Typer(
     name="flexmdm",
     help="Variable-length masked diffusion: sequences that grow by insertion and are revealed in any order.",
-    epilog=EXAMPLES,
+    epilog=f"{EXAMPLES}\n\n{_DEBUGGING}",
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
@@ -63,24 +52,19 @@ app.add_typer(demo.app, name="demo")
 app.command(epilog=train.EXAMPLES)(train.train)
 app.command(epilog=retrofit.EXAMPLES)(retrofit.retrofit)
 app.command(name="eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
-app.command(epilog=sample.EXAMPLES)(sample.sample)
-app.command(epilog=infill.COMPLETE_EXAMPLES)(infill.complete)
-app.command(epilog=infill.INFILL_EXAMPLES)(infill.infill)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"flexmdm {version('flexmdm')}")
-        raise typer.Exit
+app.command(epilog=generation.SAMPLE_EXAMPLES)(generation.sample)
+app.command("complete", help=generation.COMPLETE, epilog=generation.COMPLETE_EXAMPLES)(generation.complete)
+app.command("infill", help=generation.INFILL, epilog=generation.INFILL_EXAMPLES)(generation.infill)
 
 
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    show_version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", callback=_print_version, is_eager=True)
-    ] = False,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
 ) -> None:
+    if show_version:
+        typer.echo(f"flexmdm {version('flexmdm')}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+import json as json_module
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from flexmdm.cli import options, shared, starting
-from flexmdm.cli.train import share_or_file
+from flexmdm.cli import options, shared
+from flexmdm.cli import train as training
 from flexmdm.tasks.registry import DEFAULT_TASK, task_of
 
 if TYPE_CHECKING:
     from flexmdm.runs.config import RunConfig
 
-EXAMPLES = """
-**Examples**
-
-* `flexmdm retrofit llada-8b --dry-run`: what the paper's retrofit trains, and what memory it takes
-
-* `flexmdm retrofit GSAI-ML/LLaDA-8B-Base --data hf:OWNER/WEB hf:OWNER/MATH --out runs/llada-flex`: a base from the Hub
-
-* `torchrun --nproc-per-node 8 $(which flexmdm) retrofit BASE --config configs/llada8b.toml --accumulation 2 --out RUN`
-
-* `flexmdm retrofit runs/mdm --out runs/flex`: an MDM of your own, on its own data, all weights
-
-* `flexmdm retrofit runs/llada-flex --merge --out merged`: adapters into the weights, which then stand alone
-"""
+EXAMPLES = shared.examples("""
+`flexmdm retrofit llada-8b --dry-run`: what the paper's retrofit trains, and what memory it takes
+`flexmdm retrofit GSAI-ML/LLaDA-8B-Base --data hf:OWNER/WEB hf:OWNER/MATH --out runs/llada-flex`: a base from the Hub
+`torchrun --nproc-per-node 8 $(which flexmdm) retrofit BASE --config configs/llada8b.toml --accumulation 2 --out RUN`
+`flexmdm retrofit runs/mdm --out runs/flex`: an MDM of your own, on its own data, all weights
+`flexmdm retrofit runs/llada-flex --merge --out merged`: adapters into the weights, which then stand alone
+""")
 
 _SHAPE = "llada-8b"
-_GPUS = (1, 8, 16)
-
-
-@options.with_settings(
-    tasks=lambda: [DEFAULT_TASK],
+_MERGED = "stands alone: its weights, in the precision they had, hold what the adapters learned"
+_AS_LLADA = "is a checkpoint of LLaDA: the pretrained weights as they are now, under its names"
+_Task, _Network, _Recipe = training.settings(
+    lambda: [DEFAULT_TASK],
     leave_out=("hidden", "layers", "heads", "dropout", "architecture"),  # of a new network
     defaults={
         "tokenizer": "BASE's",
@@ -45,8 +39,11 @@ _GPUS = (1, 8, 16)
         "dtype": "bfloat16; a run: its own",
     },
 )
+
+
+@options.Command
 def retrofit(
-    given: options.Given,
+    *,
     base: Annotated[
         str | None,
         typer.Argument(help="The MDM: a folder, a name on the Hub, a run; llada-8b is the shape alone, for --dry-run."),
@@ -56,9 +53,9 @@ def retrofit(
         list[str] | None,
         typer.Option(help="Corpora to learn from, in equal parts. [default: of a run, what it learned from]"),
     ] = None,
-    out: starting.Out = None,
-    config: starting.Config = None,
-    resume: starting.Resume = False,
+    out: training.Out = None,
+    config: training.Config = None,
+    resume: training.Resume = False,
     merge: Annotated[
         bool, typer.Option("--merge", help="Write the run BASE with its adapters in its weights to --out.")
     ] = False,
@@ -75,47 +72,48 @@ def retrofit(
     four_bit: Annotated[
         bool, typer.Option("--four-bit", help="Frozen weights in 4 bits; needs bitsandbytes and a GPU.")
     ] = False,
-    minutes: starting.Minutes = None,
+    minutes: training.Minutes = None,
     json: shared.Json = None,
     device: shared.Device = None,
+    of_task: Annotated[options.Given, _Task],
+    network: Annotated[options.Given, _Network],
+    recipe: Annotated[options.Given, _Recipe],
 ) -> None:
     """Turn a pretrained masked diffusion model into a FlexMDM and train what that adds to it."""
-    from flexmdm.runs.config import RunConfig
-
     if base is None and config is None and not resume:
         raise typer.BadParameter("which model is to be retrofitted? Give its folder or its name on the Hub: BASE")
     if out is None and not dry_run:
         raise typer.BadParameter("say where the run goes: --out runs/NAME")
     if more and not data:
         raise typer.BadParameter(f"{' '.join(more)} stands behind BASE: are these --data?")
-    base = starting.absolute(base)
+    base = training.absolute(base)
     if merge or as_llada:
-        return _export(Path(base or ""), Path(out or ""), as_llada)
-    if resume:
-        run = RunConfig.read(starting.existing(out))
-        starting.check_resumed(run, base, config)
-    else:
-        run = _new_run(base, config, adapters=bool(given["network"].get("lora_rank")))
-    precision = "4-bit" if four_bit else given["recipe"].get("dtype")
-    given["network"] |= {"base_dtype": precision} if precision else {}
-    run = starting.changed(run, given, run.task, resume)
-    if dry_run and not _is_ours(run.network.base or ""):
+        from flexmdm.runs.export import export
+
+        export(Path(base or ""), cast(Path, out), as_llada)
+        typer.echo(f"{out} {_AS_LLADA if as_llada else _MERGED}")
+        return None
+    run = training.resumed(out, base, config) if resume else _new_run(base, config, bool(network.get("lora_rank")))
+    precision = "4-bit" if four_bit else recipe.get("dtype")
+    network |= {"base_dtype": precision} if precision else {}
+    run = training.changed(run, network, recipe, resume, minutes)
+    if dry_run and not training.is_run(run.network.base or ""):
         return _dry_run(run, json)
     if run.network.base == _SHAPE:
         raise ValueError(f"{_SHAPE} is a shape without weights, for --dry-run: give a folder or a name on the Hub")
-    if starting.check_base(run).get("insertions") and not resume:
+    if training.check_base(run).get("insertions") and not resume:
         typer.echo(f"{run.network.base} is a FlexMDM already: it goes on as it is", err=True)
     task = {"tokenizer": run.network.base, "max_length": 1024, "balanced": True, **run.task}
     task |= {"data": [*data, *(more or [])], "balanced": True} if data else {}
-    task |= given["task"] | share_or_file(held_out)
+    task |= of_task | training.share_or_file(held_out)
     run = replace(run, task=task_of(task).to_dict())
     if dry_run:
         from flexmdm.runs.planning import dry_run as plan
 
-        return plan(run, device)
+        return plan(run, device, None if resume else minutes)
     from flexmdm.runs.train import train
 
-    train(run, Path(out or ""), resume, minutes, device)
+    train(run, cast(Path, out), resume, minutes, device)
     return None
 
 
@@ -123,16 +121,17 @@ def _new_run(base: str | None, config: Path | None, adapters: bool) -> RunConfig
     """Return the configuration to retrofit a base with, from a file or by default."""
     from flexmdm.runs.config import RunConfig, read_config_file
 
-    stored: dict[str, Any] = read_config_file(config) if config else starting.defaults(base or "", adapters)
-    stored["network"] = {**stored.get("network", {}), **({"base": base} if base else {})}
+    stored: dict[str, Any] = read_config_file(config) if config else training.defaults(base or "", adapters)
+    network = {**stored.get("network", {}), **({"base": base} if base else {})}
     if base is not None and Path(base).is_file():
         raise ValueError(
             f"{base} is a file, and BASE is the folder or the name of a model: it comes first, as in flexmdm "
             "retrofit BASE --data FILE FILE"
         )
-    if not stored["network"].get("base"):
+    if not network.get("base"):
         raise ValueError("which model is to be retrofitted? Give BASE, or network.base in the --config")
-    run = RunConfig.from_dict({**stored, "task": {"name": DEFAULT_TASK, **stored.get("task", {})}})
+    task = {"name": DEFAULT_TASK, **stored.get("task", {})}
+    run = RunConfig.from_dict({**stored, "task": task, "network": network})
     if not options.has_setting(run.task["name"], "balanced"):
         raise ValueError(
             f"{base} was trained on the task {run.task['name']}, and runs on text are retrofitted: "
@@ -141,68 +140,30 @@ def _new_run(base: str | None, config: Path | None, adapters: bool) -> RunConfig
     return run
 
 
-def _is_ours(base: str) -> bool:
-    from flexmdm.runs.config import RUN_FILE
-
-    return (Path(base) / RUN_FILE).is_file()
-
-
-def _export(run: Path, out: Path, as_llada: bool) -> None:
-    from flexmdm.runs.export import export_llada, export_merged
-
-    if as_llada:
-        export_llada(run, out)
-        typer.echo(f"{out} is a checkpoint of LLaDA: the pretrained weights as they are now, under its names")
-    else:
-        export_merged(run, out)
-        typer.echo(f"{out} stands alone: its weights, in the precision they had, hold what the adapters learned")
-
-
 def _dry_run(run: RunConfig, json: Path | None) -> None:
     """Count weights and memory from the shape of a base alone."""
-    import json as notation
-
     from flexmdm.backbones import bases, llada
-    from flexmdm.backbones.retrofit import RetrofitConfig
-    from flexmdm.runs import planning
-    from flexmdm.training.models import quiet_transformers
+    from flexmdm.runs.planning import plan_of_shape
 
-    quiet_transformers()
-    base = run.network.base or ""
-    stored = llada.SHAPE_8B if base == _SHAPE else bases.stored_config(base)
-    encoder = bases.encoder_config_of(stored)
-    mask = run.network.mask_id if run.network.mask_id is not None else stored.get("mask_token_id", 0)
-    groups = min(run.network.groups, encoder.num_hidden_layers)
-    config = RetrofitConfig(
-        encoder=bases.as_stored(encoder),
-        anatomy=asdict(bases.anatomy_of(stored)),
-        groups=groups,
-        lora=run.network.lora,
-        base=base,
-        mask_id=mask,
-    )
-    model = planning.shape_only(config)
-    weights = planning.count_weights(model)
+    base, precision = run.network.base or "", run.network.base_dtype
+    plan = plan_of_shape(run, llada.SHAPE_8B if base == _SHAPE else bases.stored_config(base))
+    weights = plan["weights"]
     typer.echo(
         f"{base}: {weights['pretrained'] / 1e9:.3f}B pretrained weights; "
         f"{weights['trained_total'] / 1e6:.1f}M weights are trained:"
     )
     for part, count in weights["trained"].items():
         typer.echo(f"  {part:<30} {count / 1e6:8.2f}M")
-    length, sequences = run.task.get("max_length", 1024), run.recipe.batch_size
     typer.echo(
         f"memory of each GPU in GB (estimates): it must hold the larger of two numbers. Frozen weights in "
-        f"{run.network.base_dtype}, gradient checkpointing, {sequences} states of up to {length} entries on each GPU "
-        "at a time; several GPUs under FSDP:"
+        f"{precision}, gradient checkpointing, {run.recipe.batch_size} states of up to "
+        f"{run.task.get('max_length', 1024)} entries on each GPU at a time; several GPUs under FSDP:"
     )
-    precision = run.network.base_dtype
-    memory = {gpus: planning.memory_per_gpu(model, gpus, sequences, length, precision) for gpus in _GPUS}
-    for gpus, parts in memory.items():
+    for gpus, parts in plan["memory_gb"].items():
         described = ", ".join(f"{name} {parts[name]:.1f}" for name in parts if name not in ("total", "while loading"))
         typer.echo(
-            f"  {gpus:>2} GPU{'s' if gpus > 1 else ''}: {parts['total']:.1f} in training ({described}), "
+            f"  {gpus:>2} GPU{'' if gpus == '1' else 's'}: {parts['total']:.1f} in training ({described}), "
             f"{parts['while loading']:.1f} while the base is loaded"
         )
     if json:
-        memory_by_name = {str(gpus): parts for gpus, parts in memory.items()}
-        json.write_text(notation.dumps({"base": base, "weights": weights, "memory_gb": memory_by_name}, indent=1))
+        json.write_text(json_module.dumps(plan, indent=1))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json as json_module
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flexmdm.settings import setting
 from flexmdm.tasks.registry import PRETRAINED
 
 if TYPE_CHECKING:
@@ -17,30 +19,60 @@ if TYPE_CHECKING:
 
 Run = Annotated[str | None, typer.Argument(help="A folder that `flexmdm train --out` wrote.")]
 Pretrained = Annotated[str | None, typer.Option(help="Weights that come with flexmdm, by name.")]
-SAMPLERS = "tau, adaptive, spaced, likeliest, or (MDM only) low_confidence."
-_SAMPLERS = ("tau", "adaptive", "spaced", "likeliest", "low_confidence")  # a test knows that there are no others
-STEP = "A step of spaced may take several evaluations of the network, and likeliest one more for every token."
-DEFAULT_SAMPLER = "FlexMDM: spaced; MDM: tau on text, low_confidence on mazes"
-Sampler = Annotated[str | None, typer.Option(help=f"{SAMPLERS} [default: {DEFAULT_SAMPLER}]")]
-Steps = Annotated[int | None, typer.Option(min=1, help=f"Steps of the sampler. {STEP} [default: 64]")]
-Temperature = Annotated[
-    float | None, typer.Option(min=0.0, help="0 takes the most probable token. [default: 1; maze: 0]")
-]
-TopP = Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Draw from the most probable tokens of this mass.")]
-REVEALED = "What is revealed first: random, top_prob, margin, entropy, left_to_right."
-Confidence = Annotated[str | None, typer.Option(help=f"{REVEALED} [default: of spaced random, of adaptive top_prob]")]
-LEFTMOST = "adaptive: reveal among the leftmost masks only, as 5,64: five for each to reveal, at most 64."
-Window = Annotated[str | None, typer.Option(help=f"{LEFTMOST} [default: among all]")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show how masks appear and turn into tokens.")]
 Json = Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)]
 Seed = Annotated[int, typer.Option(help="Seed of generation.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps. [default: what there is]")]
+STEP = "A step of spaced may take several evaluations of the network, and likeliest one more for every token."
+DEFAULT_SAMPLER = "FlexMDM: spaced; MDM: tau on text, low_confidence on mazes"
+_SAMPLERS = ("tau", "adaptive", "spaced", "likeliest", "low_confidence")  # a test knows that there are no others
 
 
-def announce(*runs: str | None) -> None:
-    """Print at once what is being loaded: importing the libraries takes seconds."""
-    if any(runs) and sys.stderr.isatty():
-        print("loading", *(run for run in runs if run), "...", file=sys.stderr, flush=True)
+def _sampler(text: str) -> str:
+    if text not in _SAMPLERS:
+        raise ValueError(f"--sampler {text}: there is none such; choose from {', '.join(_SAMPLERS)}")
+    return text
+
+
+def _window(text: str) -> tuple[float, int]:
+    try:
+        share, most = text.split(",")
+        return float(share), int(most)
+    except ValueError:
+        raise ValueError(f"--window is two numbers such as 5,64; got {text!r}") from None
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The options of a sampler."""
+
+    sampler: str | None = setting(
+        None,
+        help=f"tau, adaptive, spaced, likeliest, or (MDM only) low_confidence. [default: {DEFAULT_SAMPLER}]",
+        parse=_sampler,
+    )
+    steps: int | None = setting(None, help=f"Steps of the sampler. {STEP} [default: 64]", min=1)
+    temperature: float | None = setting(None, help="0 takes the most probable token. [default: 1; maze: 0]", min=0.0)
+    top_p: float | None = setting(None, help="Draw from the most probable tokens of this mass.", min=0.0, max=1.0)
+    confidence: str | None = setting(
+        None,
+        help="What is revealed first: random, top_prob, margin, entropy, left_to_right. "
+        "[default: of spaced random, of adaptive top_prob]",
+    )
+    window: tuple[float, int] | None = setting(
+        None,
+        help="adaptive: reveal among the leftmost masks only, as 5,64: five for each to reveal, at most 64. "
+        "[default: among all]",
+        parse=_window,
+    )
+    block: int | None = setting(
+        None, help="low_confidence: tokens per block, from the left. [default: all in one]", min=1
+    )
+
+
+def examples(lines: str) -> str:
+    """Return the examples at the end of a help, one per line, as the paragraphs that typer wants."""
+    return "\n\n".join(["**Examples**", *(f"* {line}" for line in lines.strip().splitlines())])
 
 
 def check_writable(*files: Path | None) -> None:
@@ -64,9 +96,7 @@ def check_writable(*files: Path | None) -> None:
 
 def trained_on(run: str | None, pretrained: str | None = None) -> str | None:
     """Return the name of the task of a run, or of a model that was saved alone, without loading it, if it is known."""
-    folder = PRETRAINED / pretrained if pretrained is not None else Path(run) if run is not None else None
-    if folder is None:
-        return None
+    folder = PRETRAINED / pretrained if pretrained is not None else Path(run or "")
     for name in ("config.json", "run.json"):
         try:
             return json_module.loads((folder / name).read_text())["task"]["name"]
@@ -77,7 +107,8 @@ def trained_on(run: str | None, pretrained: str | None = None) -> str | None:
 
 def load(run: str | None, pretrained: str | None, device: str | None, sampler: str | None) -> tuple[Task, FlexMDMModel]:
     """Load the task and the model of a run, which must be of a kind that the sampler is for."""
-    announce(run, pretrained)
+    if (run or pretrained) and sys.stderr.isatty():  # at once: importing the libraries takes seconds
+        print("loading", *(one for one in (run, pretrained) if one), "...", file=sys.stderr, flush=True)
     from flexmdm.tasks.loading import load_named
 
     task, model = load_named(Path(run) if run else None, pretrained, device)
@@ -87,37 +118,3 @@ def load(run: str | None, pretrained: str | None, device: str | None, sampler: s
             "take spaced, adaptive or tau"
         )
     return task, model
-
-
-def options(
-    sampler: str | None,
-    steps: int | None,
-    temperature: float | None,
-    top_p: float | None,
-    confidence: str | None,
-    window: str | None = None,
-    block: int | None = None,
-) -> dict[str, Any]:
-    """Return the options of a sampler that were given; raise if there is no such sampler."""
-    if sampler is not None and sampler not in _SAMPLERS:
-        raise ValueError(f"--sampler {sampler}: there is none such; choose from {', '.join(_SAMPLERS)}")
-    named = {
-        "sampler": sampler,
-        "steps": steps,
-        "temperature": temperature,
-        "top_p": top_p,
-        "confidence": confidence,
-        "window": _window(window),
-        "block": block,
-    }
-    return {name: value for name, value in named.items() if value is not None}
-
-
-def _window(text: str | None) -> tuple[float, int] | None:
-    if text is None:
-        return None
-    try:
-        share, most = text.split(",")
-        return float(share), int(most)
-    except ValueError:
-        raise ValueError(f"--window is two numbers such as 5,64; got {text!r}") from None

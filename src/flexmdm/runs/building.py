@@ -19,10 +19,7 @@ from flexmdm.training.recipe import Network
 
 
 def settle(config: RunConfig, folder: Path | None, console: Console) -> tuple[RunConfig, Task]:
-    """Return a configuration with all that the task and the schedules have defaults for, and the task.
-
-    Equal runs are then written equally.
-    """
+    """Return a configuration with all defaults of task and schedules, so that equal runs are equal, and the task."""
     interpolant = FlexMDMInterpolant.from_dict(config.interpolant)
     task = task_of(config.task, folder).settled(console)
     return replace(config, task=task.to_dict(), interpolant=interpolant.to_dict()), task
@@ -52,27 +49,25 @@ def build(config: RunConfig, task: Task | None = None) -> tuple[Task, FlexMDMMod
 
         body = shape(task.vocab_size + 1, network.hidden, network.layers, network.heads)
         return task, untrained(body, mask_id=task.vocab_size, groups=min(network.groups, network.layers), **common)
-    model = FlexMDMModel(
-        FlexMDMConfig(
-            vocab_size=task.vocab_size,
-            hidden_size=network.hidden,
-            num_layers=network.layers,
-            num_heads=network.heads,
-            condition_size=network.condition,
-            dropout=network.dropout,
-            neighbours=network.neighbours,
-            clock=network.clock,
-            **common,
-        )
+    new = FlexMDMConfig(
+        vocab_size=task.vocab_size,
+        hidden_size=network.hidden,
+        num_layers=network.layers,
+        num_heads=network.heads,
+        condition_size=network.condition,
+        dropout=network.dropout,
+        neighbours=network.neighbours,
+        clock=network.clock,
+        **common,
     )
-    return task, model
+    return task, FlexMDMModel(new)
 
 
 def _from_base(network: Network, task: Task, common: dict[str, Any]) -> FlexMDMModel:
     from flexmdm.backbones.bases import stored_config
     from flexmdm.backbones.retrofit import retrofit
 
-    base = network.base or ""
+    base = str(network.base)
     if network.lora_rank == 0 and stored_config(base).get("lora"):
         raise ValueError(
             f"{base} has adapters: go on with these (leave out --lora-rank), or merge them first, so that all weights "
@@ -108,9 +103,7 @@ def _regions(task: Task) -> tuple[float, float]:
     sizes = torch.zeros(len(template.open_gaps.values), dtype=torch.float64)
     sizes.index_add_(0, template.token_gaps[~template.given], torch.ones(int((~template.given).sum())).double())
     sizes = sizes[template.open_gaps.values]
-    if len(sizes) < 2:
-        return 1.0, 1.0
-    return max(float(sizes.mean()), 0.1), max(float(sizes.var()), 0.1)
+    return (max(float(sizes.mean()), 0.1), max(float(sizes.var()), 0.1)) if len(sizes) > 1 else (1.0, 1.0)
 
 
 def describe(config: RunConfig, task: Task, model: FlexMDMModel, console: Console) -> None:
@@ -125,11 +118,10 @@ def describe(config: RunConfig, task: Task, model: FlexMDMModel, console: Consol
             highlight=False,
         )
     embeddings = f"{count['input_embedding'] / 1e6:.2f}"
+    several = f" on {recipe.processes} processes" + (", each with its share of the weights" if recipe.shard else "")
     console.print(
         f"{config.task['model']} on {config.task['name']}: {count['total'] / 1e6:.2f}M parameters"
         + (f" ({embeddings}M of them input embeddings)" if float(embeddings) else "")
-        + f", {len(task.train):,} training and "
-        f"{len(task.validation):,} held-out sequences, {recipe.steps:,} steps of {recipe.sequences} sequences"
-        + (f" on {recipe.processes} processes" if recipe.processes > 1 else "")
-        + (", each with its share of the weights" if recipe.shard and recipe.processes > 1 else "")
+        + f", {len(task.train):,} training and {len(task.validation):,} held-out sequences, "
+        f"{recipe.steps:,} steps of {recipe.sequences} sequences" + (several if recipe.processes > 1 else "")
     )

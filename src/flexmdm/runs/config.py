@@ -16,6 +16,7 @@ _FREE = {f"recipe.{name}" for name in ("steps", "eval_every", "eval_size", "save
 _SHARES = {f"recipe.{name}" for name in ("batch_size", "accumulation", "processes")}  # as long as their product stays
 # The network of a run that was written before its configuration named these.
 _EARLIER = {"insertion_head": "gap", "clock": "waves"}
+_TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,7 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> RunConfig:
-        known = {f.name for f in fields(cls)}
-        _only(stored, known, "a run")
+        _only(stored, {f.name for f in fields(cls)}, "a run")
         parts = {"network": Network, "recipe": Recipe}
         return cls(**{key: _build(parts[key], value, key) if key in parts else value for key, value in stored.items()})
 
@@ -90,20 +90,15 @@ def read_config_file(path: Path) -> dict[str, Any]:
     return stored
 
 
-def _build(kind: type[Any], values: dict[str, Any], name: str) -> Any:
-    _only(values, {f.name for f in fields(kind)}, name)
-    for f in fields(kind):
-        _check_type(f"{name}.{f.name}", values.get(f.name, f.default), f.default)
-    return kind(**values)
-
-
-def _check_type(name: str, value: Any, usual: Any) -> None:
-    """Raise unless a value is of the type of the usual one; a whole number will do for another."""
-    allowed = (int, float) if isinstance(usual, float) else type(usual)
-    if usual is None or (isinstance(value, allowed) and isinstance(value, bool) == isinstance(usual, bool)):
-        return
-    kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    raise ValueError(f"{name} must be {kinds[type(usual)]}, got {value!r}")
+def _build(settings: type[Any], values: dict[str, Any], name: str) -> Any:
+    """Return settings from a table; raise if it has other keys, or a value of another type than the default has."""
+    usual = {one.name: one.default for one in fields(settings)}
+    _only(values, set(usual), name)
+    for key, value in values.items():
+        kind = type(usual[key])
+        if kind in _TYPES and type(value) not in ((int, float) if kind is float else (kind,)):
+            raise ValueError(f"{name}.{key} must be {_TYPES[kind]}, got {value!r}")
+    return settings(**values)
 
 
 def _only(values: dict[str, Any], known: set[str], where: str) -> None:

@@ -21,34 +21,27 @@ def save_weights(model: FlexMDMModel, folder: Path, weights: dict[str, torch.Ten
     draft.rmdir()
 
 
-def export_merged(run: Path, out: Path) -> None:
-    """Write a run with adapters as one that needs neither them nor its base."""
-    _check_empty(out)
-    from flexmdm.backbones.retrofit import RetrofitModel
+def export(run: Path, out: Path, as_llada: bool = False) -> None:
+    """Write a run whose adapters are merged, so that it needs neither them nor its base.
 
-    task, model = load(run)
-    if not isinstance(model, RetrofitModel) or model.config.lora is None:
-        raise ValueError(f"{run} has no adapters to merge")
-    out.mkdir(parents=True, exist_ok=True)
-    save_weights(model.merged(), out)
-    task.save(out)
-
-
-def export_llada(run: Path, out: Path) -> None:
-    """Write the pretrained part of a run in LLaDA's shape, adapters merged, as a checkpoint of LLaDA."""
-    _check_empty(out)
+    Of a run in LLaDA's shape the pretrained part can be written ``as_llada``, as a checkpoint of LLaDA.
+    """
     from flexmdm.backbones import llada
     from flexmdm.backbones.retrofit import RetrofitModel
 
-    task, model = load(run, "cpu")
-    encoder = getattr(model.config, "encoder_config", None)
-    if not isinstance(model, RetrofitModel) or getattr(encoder, "model_type", "") != "llama":
-        raise ValueError(f"{run} is not in the shape of LLaDA: only what is can be written under its names")
-    model = model.merged() if model.config.lora is not None else model
-    llada.export(model.network, cast(Any, encoder), model.config.mask_id, out, getattr(task, "pad_id", None))
-    task.save(out)
-
-
-def _check_empty(out: Path) -> None:
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty: choose another --out")
+    task, model = load(run, "cpu" if as_llada else None)
+    adapters = getattr(model.config, "lora", None)
+    encoder: Any = getattr(model.config, "encoder_config", None)
+    if as_llada and getattr(encoder, "model_type", "") != "llama":
+        raise ValueError(f"{run} is not in the shape of LLaDA: only what is can be written under its names")
+    if not as_llada and adapters is None:
+        raise ValueError(f"{run} has no adapters to merge")
+    whole = cast(RetrofitModel, model).merged() if adapters is not None else model
+    if as_llada:
+        llada.export(whole.network, encoder, model.config.mask_id, out, getattr(task, "pad_id", None))
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        save_weights(whole, out)
+    task.save(out)

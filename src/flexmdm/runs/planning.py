@@ -24,7 +24,7 @@ from flexmdm.training.recipe import Recipe
 from flexmdm.training.trainer import runs_on_cpu
 
 if TYPE_CHECKING:  # with all of peft
-    from flexmdm.backbones.retrofit import RetrofitConfig, RetrofitModel
+    from flexmdm.backbones.retrofit import RetrofitModel
 
 _UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that the system counts memory in
 _PROBE = 2.0  # seconds of steps, to say how long training takes
@@ -36,21 +36,26 @@ _ACTIVATION = 2  # bfloat16
 _MASKED = 0.4  # share of a sequence that is masked, at most: 1/e with linear schedules
 _PER_LOGIT = 2 + 4 + 4  # itself, its logarithm and the gradient of that, in single precision
 _GIGABYTE = 1e9
+_GPUS = (1, 8, 16)  # that a retrofit is planned for
 
 
-def dry_run(config: RunConfig, device: str | None = None, console: Console | None = None) -> None:
-    """Print what training would do: parameters, steps, time, and the first states."""
-    console = console or Console()
+def dry_run(config: RunConfig, device: str | None = None, minutes: float | None = None) -> None:
+    """Print what training would do: parameters, steps (as many as fit in ``minutes``), time, and the first states."""
+    console = Console()
     quiet_transformers()
     config, task = settle(config, None, console)
     task, model = build(config, task)
-    describe(config, task, model, console)
     where = "cpu" if runs_on_cpu(device) else device or "cuda"
+    if minutes is not None:
+        steps = steps_within(60 * minutes, config, task, model, where)
+        config = replace(config, recipe=with_steps(config.recipe, steps))
+    describe(config, task, model, console)
     each = seconds_per_step(config, task, model, _PROBE, where)
     hours = each * config.recipe.steps / 3600
     console.print(
-        f"about {each:.2f} s per step on this machine's {where.upper()}: {_duration(hours)} for "
-        f"{config.recipe.steps:,} steps; "
+        f"about {each:.2f} s per step on this machine's {where.upper()}: "
+        + (f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes")
+        + f" for {config.recipe.steps:,} steps; "
         f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT / 2**30:.1f} GB of memory"
     )
     collate = Collator(task.train, model.interpolant, model.config.mask_id, seed=config.recipe.seed)
@@ -60,10 +65,6 @@ def dry_run(config: RunConfig, device: str | None = None, console: Console | Non
     for tokens, alpha in list(zip(batch.sample.canvas.tokens.tolist(), batch.sample.alpha.tolist(), strict=True))[:3]:
         shown = task.show([None if token == model.config.mask_id else token for token in tokens])
         console.print(f"  alpha {alpha:.2f}: {escape(shown)}", highlight=False)
-
-
-def _duration(hours: float) -> str:
-    return f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
 
 
 def steps_within(
@@ -109,56 +110,63 @@ def seconds_per_step(
 
 def with_steps(recipe: Recipe, steps: int) -> Recipe:
     """Return a recipe of so many steps, with warm-up, evaluations and checkpoints to match."""
-    every = max(math.ceil(steps / 8), 1)
     return replace(
         recipe,
         steps=steps,
         warmup=min(recipe.warmup, steps // 10),
-        eval_every=min(recipe.eval_every, every),
+        eval_every=min(recipe.eval_every, math.ceil(steps / 8)),
         save_every=min(recipe.save_every, max(steps // 2, 1)),
     )
 
 
-def shape_only(config: RetrofitConfig) -> RetrofitModel:
-    """Return the model without any memory behind its weights."""
-    from flexmdm.backbones.retrofit import RetrofitModel
-
-    with torch.device("meta"):
-        return RetrofitModel(config)
-
-
-def count_weights(model: RetrofitModel) -> dict[str, Any]:
-    """Count all weights, and the trained ones by part."""
-    trained, total = model.count_trained(), model.count_parameters()["total"]
-    added = sum(count for part, count in trained.items() if part != "pretrained")
-    return {
-        "total": total,
-        "pretrained": total - added,
-        "trained": trained,
-        "trained_total": sum(trained.values()),
-    }
-
-
-def memory_per_gpu(
-    model: RetrofitModel, gpus: int, sequences: int, length: int, precision: str = "bfloat16"
-) -> dict[str, float]:
-    """Return the gigabytes that each of ``gpus`` GPUs needs at most, under FSDP with gradient checkpointing.
+def plan_of_shape(run: RunConfig, stored: dict[str, Any]) -> dict[str, Any]:
+    """Count the weights of a retrofitted base, the trained ones by part, and its memory on some numbers of GPUs.
 
     Args:
-        model: its weights are only counted.
-        gpus: how many.
-        sequences: of one pass on each GPU.
-        length: entries of a state at most.
-        precision: of the frozen weights.
+        run: what is to be trained.
+        stored: the config.json of its base; no weights are read, and no memory is taken for them.
+    """
+    from flexmdm.backbones import bases
+    from flexmdm.backbones.retrofit import RetrofitConfig, RetrofitModel
+
+    quiet_transformers()
+    network, encoder = run.network, bases.encoder_config_of(stored)
+    with torch.device("meta"):
+        model = RetrofitModel(
+            RetrofitConfig(
+                encoder=bases.as_stored(encoder),
+                anatomy=asdict(bases.anatomy_of(stored)),
+                groups=min(network.groups, encoder.num_hidden_layers),
+                lora=network.lora,
+                base=network.base,
+                mask_id=stored.get("mask_token_id", 0) if network.mask_id is None else network.mask_id,
+            )
+        )
+    trained, total = model.count_trained(), model.count_parameters()["total"]
+    added = sum(count for part, count in trained.items() if part != "pretrained")
+    counts = {"total": total, "pretrained": total - added, "trained": trained, "trained_total": sum(trained.values())}
+    states = run.recipe.batch_size, run.task.get("max_length", 1024)
+    memory = {str(gpus): _memory_per_gpu(model, gpus, *states, network.base_dtype) for gpus in _GPUS}
+    return {"base": network.base, "weights": counts, "memory_gb": memory}
+
+
+def _memory_per_gpu(model: RetrofitModel, gpus: int, sequences: int, length: int, precision: str) -> dict[str, float]:
+    """Return the gigabytes that each of ``gpus`` GPUs needs at most, under FSDP with gradient checkpointing.
+
+    A pass has ``sequences`` states of at most ``length`` entries on each; ``precision`` is that of the frozen weights.
     """
     network, config = model.network, model.config
     rows = sequences * length
-    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
-    blocks = [_frozen_bytes(block, _FROZEN[precision]) for block in network.blocks]
-    tables = sum(_frozen_bytes(part, _TABLES[precision]) for name, part in network.named_children() if name != "blocks")
+    trained = _count(network, True)
+    blocks = [_FROZEN[precision] * _count(block, False) for block in network.blocks]
+    tables = _TABLES[precision] * sum(
+        _count(part, False) for name, part in network.named_children() if name != "blocks"
+    )
     held = (_TRAINED * trained + sum(blocks) + tables) / gpus
-    outside = tables + 4 * (trained - sum(_trained(block) for block in network.blocks))
-    gathered = 0 if gpus == 1 else outside + 2 * (blocks[0] + 4 * _trained(network.blocks[0]))  # one works, one comes
+    outside = tables + 4 * (trained - sum(_count(block, True) for block in network.blocks))
+    gathered = (
+        0 if gpus == 1 else outside + 2 * (blocks[0] + 4 * _count(network.blocks[0], True))
+    )  # one works, one comes
     kept = rows * config.hidden_size * (config.num_layers + 2 * config.groups)  # what enters blocks, and modulations
     inside = rows * (12 * config.hidden_size + 3 * config.encoder_config.intermediate_size)  # of one block at a time
     activations = _ACTIVATION * (kept + inside) + int(_MASKED * rows) * config.vocab_size * _PER_LOGIT
@@ -168,9 +176,6 @@ def memory_per_gpu(
     return {**sizes, "total": round(sum(parts.values()) / _GIGABYTE, 2), "while loading": round(loading, 2)}
 
 
-def _frozen_bytes(module: torch.nn.Module, each: float) -> float:
-    return sum(each * p.numel() for p in module.parameters() if not p.requires_grad)
-
-
-def _trained(module: torch.nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters() if p.requires_grad)
+def _count(module: torch.nn.Module, trained: bool) -> int:
+    """Return how many weights of a module are trained, or are not."""
+    return sum(p.numel() for p in module.parameters() if p.requires_grad == trained)

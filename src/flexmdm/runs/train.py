@@ -23,7 +23,6 @@ from flexmdm.tasks.previews import Preview
 from flexmdm.training.checkpoints import checkpoints, latest, step_of, was_finished
 from flexmdm.training.models import quiet_transformers
 from flexmdm.training.progress import LOG_FILE, FileLog, Interruption, LiveProgress, TimeLimit, read_log
-from flexmdm.training.recipe import Recipe
 from flexmdm.training.sharding import set_timeout
 from flexmdm.training.trainer import DECAYING, FlexMDMTrainer, runs_on_cpu
 
@@ -53,9 +52,7 @@ def train(
         resume: go on from the latest whole checkpoint; the configuration must be the run's, as `RunConfig.read` gives
             it (``steps`` and what is only looked at may change).
         minutes: plan the steps so that training takes about so long, and end it then. On resume: only end it then.
-        device: ``cpu``, ``cuda`` or ``mps``.
-        report_to: loggers by name.
-        console: where to report.
+        device, report_to, console: ``cpu``, ``cuda`` or ``mps``; loggers by name; where to report.
     """
     if minutes is not None and minutes <= 0:
         raise ValueError(f"minutes must be positive, got {minutes}")
@@ -73,7 +70,7 @@ def train(
     set_timeout(_LOST)
     checkpoint = _starting_point(config, folder, console) if resume else None
     task, model = build(config, task)
-    if minutes is not None and checkpoint is None:
+    if minutes is not None and not resume:
         if config.recipe.shard:
             raise ValueError(
                 "how many steps fit in --minutes cannot be tried out before weights are cut up: use --steps"
@@ -88,22 +85,12 @@ def train(
     describe(config, task, model, console)
     live = LiveProgress(console, config.task["model"])
     callbacks: list[TrainerCallback] = [FileLog(folder), live] if processes.is_main_process else []
-    if minutes is not None:
-        callbacks.append(TimeLimit(minutes * 60))
+    callbacks += [TimeLimit(minutes * 60)] if minutes is not None else []
     stop = Interruption()
-    if processes.num_processes == 1:  # several would not stop at the same step
-        callbacks.append(stop)
-    trainer = FlexMDMTrainer(
-        model,
-        config.recipe,
-        task.train,
-        task.validation,
-        folder,
-        callbacks,
-        device,
-        report_to or (),
-        Preview(task, folder, console) if task.previews else None,
-    )
+    callbacks += [stop] if processes.num_processes == 1 else []  # several would not stop at the same step
+    preview = Preview(task, folder, console) if task.previews else None
+    data = task.train, task.validation
+    trainer = FlexMDMTrainer(model, config.recipe, *data, folder, callbacks, device, report_to or (), preview)
     processes.wait_for_everyone()  # nobody may take what the main process writes now for an earlier run
     if processes.is_main_process:
         config.write(folder)
@@ -129,7 +116,7 @@ def train(
     if processes.is_main_process:
         save_weights(model, folder, weights)
         draw_losses({config.task["model"]: read_log(folder / LOG_FILE)}, folder / CURVES_FILE)
-        step = trainer.state.global_step
+        step = model.config.step
         why = "all steps are done" if step >= config.recipe.steps else "the time is up"
         console.print(f"{why} at step {step:,}; weights, log and {CURVES_FILE} are in {escape(str(folder))}")
     return model.eval()
@@ -177,37 +164,28 @@ def _check_folder(folder: Path, resume: bool) -> None:
 
 def _starting_point(config: RunConfig, folder: Path, console: Console) -> Path | None:
     """Return the checkpoint to go on from."""
-    different = RunConfig.read(folder).differences(config)
-    if different:
+    begun, steps = RunConfig.read(folder), config.recipe.steps
+    if different := begun.differences(config):
         raise ValueError(f"{folder} was started with another configuration: {'; '.join(different)}")
     checkpoint = latest(folder, lambda message: console.print(f"[yellow]warning:[/] {escape(message)}"))
     if checkpoint is None:
-        damaged = [found.name for found in checkpoints(folder) if was_finished(found)]
-        if damaged:
+        if damaged := [found.name for found in checkpoints(folder) if was_finished(found)]:
             raise ValueError(
                 f"no checkpoint of {folder} can be used, and to start again would lose the run: {', '.join(damaged)} "
                 "are damaged. Put back a copy of one, or delete them to start from the beginning"
             )
         console.print(f"{escape(str(folder))} has no finished checkpoint yet: starting from the beginning")
         return None
-    if step_of(checkpoint) > config.recipe.steps:
-        raise ValueError(
-            f"{folder} is at step {step_of(checkpoint)} already: give at least as many steps, not {config.recipe.steps}"
-        )
-    before = RunConfig.read(folder).recipe
-    if config.recipe.steps > before.steps and step_of(checkpoint) > _before_decay(before):
+    done = step_of(checkpoint)
+    if done > steps:
+        raise ValueError(f"{folder} is at step {done} already: give at least as many steps, not {steps}")
+    # The share of the steps in which the learning rate depends on how many there will be.
+    decaying = {"constant": 0.0, "trapezoid": DECAYING}.get(begun.recipe.schedule, 1.0)
+    if steps > begun.recipe.steps and done > int((1 - decaying) * begun.recipe.steps):
         console.print(
-            f"[yellow]warning:[/] the learning rate has been falling towards the end at step {before.steps:,}; with "
-            f"{config.recipe.steps:,} steps it goes up again"
+            f"[yellow]warning:[/] the learning rate has been falling towards the end at step {begun.recipe.steps:,}; "
+            f"with {steps:,} steps it goes up again"
         )
-    if step_of(checkpoint) == config.recipe.steps:
-        console.print(f"all {config.recipe.steps:,} steps are done; --steps with a larger number goes on")
-    else:
-        console.print(f"going on from step {step_of(checkpoint)}")
+    all_done = f"all {steps:,} steps are done; --steps with a larger number goes on"
+    console.print(all_done if done == steps else f"going on from step {done}")
     return checkpoint
-
-
-def _before_decay(recipe: Recipe) -> int:
-    """Return the step up to which the learning rate does not depend on how many steps there will be."""
-    decaying = {"constant": 0.0, "trapezoid": DECAYING}.get(recipe.schedule, 1.0)
-    return int((1 - decaying) * recipe.steps)

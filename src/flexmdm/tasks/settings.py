@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from flexmdm.settings import setting
 from flexmdm.tasks.models import FLEXMDM
@@ -32,8 +32,6 @@ def full_mixture(given: dict[str, float], known: Collection[str]) -> dict[str, f
 
 class Stored:
     """Settings that a run writes down and reads back."""
-
-    sample_options: ClassVar[tuple[str, ...]] = ()  # options of `flexmdm sample` that only this task has
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings as JSON has them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from flexmdm.settings import setting
 from flexmdm.tasks.models import FLEXMDM
@@ -25,8 +24,6 @@ class MazeSettings(Stored):
 
     An example has from the fewest to the most ``subgoals``, each number as often; one number is both.
     """
-
-    sample_options: ClassVar[tuple[str, ...]] = ("through", "output")
 
     size: int = 41
     subgoals: tuple[int, int] = setting(
