@@ -50,6 +50,7 @@ def compete(
     source = check(name, data, page)
     from rich.console import Console
 
+    from flexmdm.reports.benchmarks import draw, table_of
     from flexmdm.sweeps import sweep as sweeps
     from flexmdm.sweeps.registry import benchmark_class
 
@@ -58,7 +59,7 @@ def compete(
     entrants = [contest.entrant(run, *loaded) for run, loaded in runs.items()]
     folder = None if json is None else json.with_suffix(".items")
     points = sweeps.sweep(contest, entrants, steps, num, folder, **options)
-    console.print(sweeps.table_of(points, contest))
+    console.print(table_of(points, contest))
     if "sandbox" in points[0].figures:
         _say_guards(points[0].figures["sandbox"], console)
     compared, paths = [], paths or {}
@@ -76,8 +77,6 @@ def compete(
         figures = {"data": str(contest.file), "split": contest.split, "seed": options.get("seed", 0)}
         _write(json, name, f"{folder}/", {**figures, "results": results}, compared)
     if page is not None:
-        from flexmdm.reports.benchmarks import draw
-
         draw(points, contest, page)
         console.print(f"the figure is {page}", highlight=False)
 
