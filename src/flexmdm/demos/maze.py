@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flexmdm.demos.race import race
-from flexmdm.reports.demo import Contender, Growth, filled, grown, mean_of, page_of
+from flexmdm.reports.demo import Contender, Growth, grown, mean_of, page_of
 from flexmdm.reports.tables import results_table
 from flexmdm.runs.config import RunConfig
 from flexmdm.sweeps.maze import plan
@@ -212,8 +212,7 @@ def growths_of(output: Path, contenders: Sequence[Contender], seed: int) -> dict
         found = generated(task, model, prompts, 1, True, seed, first_sequence=number, purpose="planning")
         traces[model_name] = next(found).events
     growth = grown(traces[FLEXMDM], problem)
-    row = filled(traces[MDM], problem, len(problem) + 1, growth.frames, task.pad)
-    return {FLEXMDM: growth, MDM: row}
+    return {FLEXMDM: growth, MDM: grown(traces[MDM], problem, task.longest_path, growth.frames, task.pad)}
 
 
 def _held_out_lengths(task: MazeTask, counts: Sequence[int]) -> dict[int, float]:

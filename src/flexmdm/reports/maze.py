@@ -22,10 +22,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flexmdm.generation.defaults import DEFAULTS
 from flexmdm.reports.answers import write_json
 from flexmdm.reports.charts import INK, SOFT
 from flexmdm.reports.tables import results_table
-from flexmdm.sweeps.maze import MazeScore, plan, problem_through, settings_of, shortest
+from flexmdm.sweeps.maze import MazeScore, plan, problem_through, shortest
 from flexmdm.tasks.maze.checker import fault, legal_moves, open_cells
 from flexmdm.tasks.maze.grid import Maze
 from flexmdm.tasks.maze.task import MazeTask
@@ -232,7 +233,7 @@ def sample(
             f"the shortest path through these cells has {least}, more than any path that this model learned from "
             f"({task.longest_path}): it may well fail"
         )
-    settings = settings_of(task, **options)
+    settings = DEFAULTS["planning"].options(task.layout.inserts, **options)
     tries = TRIES if num == 1 else num
     paths = [list(answer.tokens) for answer in task.pipeline(model).plan([subgoals], tries, seed=seed, **settings)]
     faults = [fault(task.maze.passable, path, subgoals) for path in paths]

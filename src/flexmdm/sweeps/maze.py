@@ -114,22 +114,12 @@ class Problems(Benchmark):
         return Scored(rate(int(success.sum()), len(lines)), success.tolist(), figures)
 
 
-def settings_of(task: MazeTask, **options: Any) -> dict[str, Any]:
-    """Return the options of `generate` for a maze: those that were given, and else what plans best.
-
-    >>> settings_of(MazeTask(size=7, subgoals=(2, 4), model="mdm"), steps=None, temperature=1.0)
-    {'sampler': 'low_confidence', 'steps': 64, 'temperature': 1.0}
-    """
-    given = {name: value for name, value in options.items() if value is not None}
-    return DEFAULTS["planning"].options(task.layout.inserts) | given
-
-
 def plan(task: MazeTask, model: FlexMDMModel, subgoals: int, num: int = 500, seed: int = 0, **options: Any) -> Plans:
     """Solve ``num`` held-out problems with ``subgoals`` subgoals each, check the answers, and show how far that is.
 
-    The seed is that of the problems and of generation; the options are those of `generate`, by default `settings_of`.
+    The seed is that of the problems and of generation; the options are those of `generate`.
     """
-    benchmark, settings = Problems(task, subgoals, num, seed), settings_of(task, **options)
+    benchmark, settings = Problems(task, subgoals, num, seed), Problems.defaults.options(task.layout.inserts, **options)
     entrant = benchmark.entrant(f"{TITLES[task.model]}, K = {subgoals}", task, model)
     journal = Journal(None, {})
     point = measured(benchmark, entrant, settings, seed, num, journal, BATCH)

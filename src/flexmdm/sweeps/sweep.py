@@ -6,6 +6,7 @@ What is generated is written down batch by batch, so that an interrupted sweep g
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import time
@@ -199,18 +200,17 @@ def sweep(
     digest = hashlib.sha256(json.dumps(items).encode()).hexdigest()[:16]
     made_with = {"benchmark": benchmark.name, "problems": digest, "seed": seed}
     points = []
-    for entrant in entrants:
-        for count in steps:
-            settings = {**chosen[entrant.name], "steps": count}
-            Grid(count)  # says what is wrong with it
-            file = None if folder is None else folder / (re.sub(r"[^\w.-]+", "_", entrant.name) + f"-{count}.jsonl")
-            journal = Journal(file, {**made_with, "weights": entrant.weights, **settings})
-            what = f"{entrant.name}, {count} steps"
-            _say(journal, what, num, console)
-            try:
-                points.append(measured(benchmark, entrant, settings, seed, num, journal, batch_size))
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt(_kept(journal, what, num, batch_size)) from None
+    for entrant, count in itertools.product(entrants, steps):
+        settings = {**chosen[entrant.name], "steps": count}
+        Grid(count)  # says what is wrong with it
+        file = None if folder is None else folder / (re.sub(r"[^\w.-]+", "_", entrant.name) + f"-{count}.jsonl")
+        journal = Journal(file, {**made_with, "weights": entrant.weights, **settings})
+        what = f"{entrant.name}, {count} steps"
+        _say(journal, what, num, console)
+        try:
+            points.append(measured(benchmark, entrant, settings, seed, num, journal, batch_size))
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_kept(journal, what, num, batch_size)) from None
     return points
 
 
@@ -312,9 +312,8 @@ def written(
     ``callback`` is called with (the number of the next item to complete, `flexmdm.generation.Progress`).
     """
     try:
-        return list(
-            write(items, first_sequence=first, callback=lambda done, step: callback(first + done, step), **options)
-        )
+        answers = write(items, first_sequence=first, callback=lambda n, step: callback(first + n, step), **options)
+        return list(answers)
     except Unanswerable as error:
         if len(items) == 1:
             return [Refused(str(error))]
@@ -338,8 +337,7 @@ def options_of(entrants: Sequence[Entrant], defaults: Defaults, given: Mapping[s
     """
     chosen: dict[str, dict[str, Any]] = {}
     for entrant in entrants:
-        usual = defaults.options(entrant.inserts)
-        name = given.get("sampler") or usual["sampler"]
+        name = defaults.options(entrant.inserts, sampler=given.get("sampler"))["sampler"]
         sampler_named(name, Grid(1))  # says if there is none
         if name == "low_confidence" and entrant.inserts:
             raise ValueError(
@@ -347,7 +345,7 @@ def options_of(entrants: Sequence[Entrant], defaults: Defaults, given: Mapping[s
             )
         own = {f.name for f in fields(SAMPLERS[name])}
         mine = {key: value for key, value in given.items() if key not in OF_SAMPLERS or key in own}
-        usual = {"sampler": name, "temperature": usual["temperature"], **defaults.settings.get(name, {})}
+        usual = {"sampler": name, "temperature": defaults.temperature, **defaults.settings.get(name, {})}
         chosen[entrant.name] = usual | mine
         check_sampler(chosen[entrant.name])
     unused = [key for key in given if key in OF_SAMPLERS and not any(key in mine for mine in chosen.values())]

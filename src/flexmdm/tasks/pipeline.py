@@ -270,7 +270,7 @@ def generated(
         purpose: the row of `flexmdm.generation.defaults.DEFAULTS` that holds where options are not given.
         options: of `flexmdm.generate`.
     """
-    options = DEFAULTS[purpose].options(task.layout.inserts) | {k: v for k, v in options.items() if v is not None}
+    options = DEFAULTS[purpose].options(task.layout.inserts, **options)
     if task.layout.inserts:
         options["max_length"] = min(options.get("max_length") or task.max_length, task.max_length)
     jobs = [number for number in range(len(prompts)) for _ in range(num)]
