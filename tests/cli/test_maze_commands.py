@@ -7,6 +7,7 @@ import pytest
 
 from flexmdm.reports import maze as report
 from flexmdm.tasks.maze.grid import Maze
+from flexmdm.tasks.maze.task import MazePipeline
 
 TINY = [
     "train", "--task", "maze", "--size", "7", "--subgoals", "2-4", "--hidden", "16", "--layers", "1", "--heads", "2",
@@ -83,7 +84,7 @@ def test_sample_without_cells_takes_a_held_out_problem(mdm, tmp_path, command):
 
 def answers(monkeypatch, *paths):
     """Let the model answer so."""
-    monkeypatch.setattr(report, "generate", lambda *_, **__: SimpleNamespace(sequences=[list(path) for path in paths]))
+    monkeypatch.setattr(MazePipeline, "plan", lambda *_, **__: [SimpleNamespace(tokens=path) for path in paths])
 
 
 RIGHT = [8, 15, 22, 23, 24]  # from 1,1 to 3,3

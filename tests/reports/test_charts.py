@@ -52,7 +52,7 @@ def test_the_same_figures_give_the_same_files(tmp_path):
 
 def test_a_panel_without_curves_is_drawn_empty():
     panels = [quality_panel("nothing", [], NOISE, samples=2)] * 3
-    assert len(draw_panels(panels, "nothing at all").axes) == 4
+    assert len(draw_panels(panels, "nothing at all").axes) == 3
 
 
 def test_shares_are_drawn_with_their_intervals_from_zero():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from flexmdm.generation import Event
-from flexmdm.reports.demo import Contender, filled, growing, grown, page_of
+from flexmdm.reports.demo import Contender, growing, grown, page_of
 from flexmdm.reports.maze import WRONG, planned
 from flexmdm.sweeps.maze import MazeScore, Plans
 from flexmdm.tasks.maze.task import MazeTask
@@ -40,7 +40,7 @@ def story():
     return {
         "maze": TASK.maze,
         "contenders": contenders,
-        "growths": {"flexmdm": growth, "mdm": filled(row, [8, 24], first=3, frames=growth.frames, pad=50)},
+        "growths": {"flexmdm": growth, "mdm": grown(row, [8, 24], masks=6, frames=growth.frames, pad=50)},
         "held_out": {4: 0.5, 5: 0.5},
         "longest": 6,
         "training_paths": 100,

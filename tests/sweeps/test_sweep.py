@@ -13,7 +13,7 @@ from flexmdm.canvas import Prompt
 from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.generation.defaults import DEFAULTS, Defaults
-from flexmdm.reports.benchmarks import draw
+from flexmdm.reports.benchmarks import draw, table_of
 from flexmdm.sweeps.sweep import (
     Entrant,
     Refused,
@@ -23,7 +23,6 @@ from flexmdm.sweeps.sweep import (
     options_of,
     split_of,
     sweep,
-    table_of,
     written,
 )
 from flexmdm.tasks.pipeline import Answer

@@ -42,6 +42,7 @@ def compete(
     """
     from rich.console import Console
 
+    from flexmdm.reports.benchmarks import draw, table_of
     from flexmdm.sweeps import sweep as sweeps
     from flexmdm.sweeps.registry import benchmark_class
 
@@ -51,7 +52,7 @@ def compete(
     entrants = [contest.entrant(run, *loaded) for run, loaded in runs.items()]
     folder = None if json is None else json.with_suffix(".items")
     points = sweeps.sweep(contest, entrants, folder=folder, **options)
-    console.print(sweeps.table_of(points, contest))
+    console.print(table_of(points, contest))
     if "sandbox" in points[0].figures:
         _say_guards(points[0].figures["sandbox"], say)
     compared = []
@@ -67,8 +68,6 @@ def compete(
         figures = {"data": str(contest.file), "split": contest.split, "seed": options["seed"], "results": results}
         _write(json, name, f"{folder}/", by_name(figures) | ({"differences": compared} if compared else {}))
     if page is not None:
-        from flexmdm.reports.benchmarks import draw
-
         draw(points, contest, page)
         say(f"the figure is {page}")
 

@@ -18,9 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 from flexmdm.demos.race import race
-from flexmdm.reports.demo import Contender, Growth, filled, grown, mean_of, page_of
-from flexmdm.reports.maze import plan_each
+from flexmdm.reports.demo import Contender, Growth, grown, mean_of, page_of
+from flexmdm.reports.tables import results_table
 from flexmdm.runs.config import RunConfig
+from flexmdm.sweeps.maze import plan
 from flexmdm.tasks.loading import load_as
 from flexmdm.tasks.maze.task import MazeTask
 from flexmdm.tasks.models import FLEXMDM, MDM, TITLES
@@ -154,7 +155,7 @@ def measure(folder: Path, counts: Sequence[int], num: int, seed: int) -> Contend
     """Let a run plan through held-out problems, by the sampler that suits it best."""
     task, model = load_as("maze", folder)
     log = read_log(folder / LOG_FILE)
-    plans = plan_each(task, model, counts, num, seed=seed)
+    plans = [plan(task, model, count, num, seed=seed) for count in counts]
     score = plans[0].score
     return Contender(
         model=task.model,
@@ -170,16 +171,9 @@ def measure(folder: Path, counts: Sequence[int], num: int, seed: int) -> Contend
 def table_of(contenders: Sequence[Contender], size: int) -> Table:
     """Return a table of success with its 95% interval, for each number of subgoals and overall."""
     num = contenders[0].num // len(contenders[0].plans)
-    table = Table(
-        title=f"Success on held-out problems of the {size} x {size} maze, {num:,} each, with 95% intervals",
-        caption="\n".join(f"{c.name}: {c.sampler}; {c.evaluations:.0f} evaluations per path" for c in contenders),
-        title_justify="left",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-    )
-    table.add_column("problems", justify="right")
-    for contender in contenders:
-        table.add_column(contender.name, justify="right", no_wrap=True)
+    title = f"Success on held-out problems of the {size} x {size} maze, {num:,} each, with 95% intervals"
+    caption = "\n".join(f"{c.name}: {c.sampler}; {c.evaluations:.0f} evaluations per path" for c in contenders)
+    table = results_table(title, (), ("problems", *(c.name for c in contenders)), caption, box=SIMPLE_HEAD)
     for problems in contenders[0].rates:
         table.add_row(problems, *(c.rates[problems].percent(each=True) for c in contenders))
     table.rows[-2].end_section, table.rows[-1].style = True, "bold"
@@ -218,8 +212,7 @@ def growths_of(output: Path, contenders: Sequence[Contender], seed: int) -> dict
         found = generated(task, model, prompts, 1, True, seed, first_sequence=number, purpose="planning")
         traces[model_name] = next(found).events
     growth = grown(traces[FLEXMDM], problem)
-    row = filled(traces[MDM], problem, len(problem) + 1, growth.frames, task.pad)
-    return {FLEXMDM: growth, MDM: row}
+    return {FLEXMDM: growth, MDM: grown(traces[MDM], problem, task.longest_path, growth.frames, task.pad)}
 
 
 def _held_out_lengths(task: MazeTask, counts: Sequence[int]) -> dict[int, float]:
@@ -244,23 +237,19 @@ def report_of(
     config: RunConfig, contenders: Sequence[Contender], command: str, mean_length: float, timings: dict[str, float]
 ) -> dict[str, Any]:
     """Return settings and figures for machines."""
-    models = {}
-    for c in contenders:
-        models[c.model] = {
+    models = {
+        c.model: {
             "success": c.rates["all"].value,
             "low": c.rates["all"].low,
             "high": c.rates["all"].high,
             "num": c.num,
             "sampler": c.sampler,
             "by_subgoals": [plans.score.to_dict() for plans in c.plans],
-            "training": {
-                "parameters": c.parameters,
-                "steps": c.steps,
-                "seconds": c.seconds,
-                "held_out_loss": c.held_out_loss,
-            },
+            "training": {name: getattr(c, name) for name in ("parameters", "steps", "seconds", "held_out_loss")},
             "mean_length": c.mean_length,
         }
+        for c in contenders
+    }
     return {
         "demo": "maze",
         "settings": {

@@ -30,6 +30,7 @@ from flexmdm.evaluation.trials import (
 from flexmdm.generation import generate
 from flexmdm.reports.charts import draw_panels, quality_panel, save_figure
 from flexmdm.reports.growth import draw_growth
+from flexmdm.reports.tables import results_table
 
 SAMPLERS = (Trial("tau", 1), Trial("adaptive", 1, confidence="top_prob"), Trial("spaced", 1))
 CHAIN_SHARE = 8  # one sequence of the chain, of some 33 tokens, for so many words
@@ -80,18 +81,12 @@ def run_all(samples: int, steps: Sequence[int], seed: int, console: Console) -> 
 def table_of(subject: Subject, outcomes: Sequence[Outcome]) -> Table:
     """Return the results on one source; the caption says what as many exact samples would show."""
     noise = subject.noise
-    table = Table(
-        title=f"{subject.name.capitalize()}, {subject.samples:,} sequences",
-        caption=f"Exact samples would show {_error(noise)}, length error (W1, in tokens) {noise.length_error:.2f}.",
-        title_justify="left",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),  # fits in 80 columns
-    )
-    table.add_column("sampler", no_wrap=True)
+    title = f"{subject.name.capitalize()}, {subject.samples:,} sequences"
+    caption = f"Exact samples would show {_error(noise)}, length error (W1, in tokens) {noise.length_error:.2f}."
     measure = "total\nvariation" if noise.excess is None else "excess nats\nper token"
-    for name in ("steps", "evalu-\nations", measure, "length\nerror", "off\nsupport", "seconds"):
-        table.add_column(name, justify="right", no_wrap=True)
+    figures = ("steps", "evalu-\nations", measure, "length\nerror", "off\nsupport", "seconds")
+    look = {"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)}  # fits in 80 columns
+    table = results_table(title, ("sampler",), figures, caption, **look)
     for outcome in outcomes:
         table.add_row(
             outcome.trial.label,

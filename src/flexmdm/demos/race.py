@@ -32,7 +32,6 @@ class Runner:
     seconds: float | None
     planned: int | None = None
     log: list[dict[str, float]] = field(default_factory=list)
-    heard: float = 0.0
 
     @property
     def step(self) -> int:
@@ -42,20 +41,18 @@ class Runner:
         """Read its folder again."""
         if self.planned is None and (self.folder / RUN_FILE).is_file():
             self.planned = RunConfig.read(self.folder).recipe.steps
-        log = [line for line in read_log(self.folder / LOG_FILE) if "loss" in line]
-        if len(log) > len(self.log):
-            self.log, self.heard = log, time.monotonic()
+        self.log = [line for line in read_log(self.folder / LOG_FILE) if "loss" in line]
 
     @property
     def figures(self) -> str:
         """Return loss, speed and time left."""
         if not self.log or not self.planned:
             return "getting ready"
-        line, then = self.log[-1], time.monotonic() - self.heard
+        line = self.log[-1]
         left = line["seconds"] * (self.planned / self.step - 1)
         if self.seconds is not None:
             left = min(left, self.seconds - line["seconds"])
-        minutes, seconds = divmod(round(max(left - then, 0)), 60)
+        minutes, seconds = divmod(round(max(left, 0)), 60)
         rest = f"{minutes}:{seconds:02} left" if self.process.poll() is None else "done"
         return f"loss {line['loss']:5.1f}  {line['tokens_per_second']:6,.0f} tokens/s  {rest}"
 

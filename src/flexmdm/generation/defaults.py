@@ -29,14 +29,15 @@ class Defaults:
     draws: int = 1
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def options(self, inserts: bool) -> dict[str, Any]:
-        """Return the options of `generate` for a model that inserts, or for one that does not.
+    def options(self, inserts: bool, **given: Any) -> dict[str, Any]:
+        """Return the options of `generate` for a model that inserts, or for one that does not; None is not given.
 
-        >>> DEFAULTS["planning"].options(inserts=False)
-        {'sampler': 'low_confidence', 'steps': 64, 'temperature': 0.0}
+        >>> DEFAULTS["planning"].options(inserts=False, steps=None, temperature=1.0)
+        {'sampler': 'low_confidence', 'steps': 64, 'temperature': 1.0}
         """
         sampler = self.inserting if inserts else self.revealing
-        return {"sampler": sampler, "steps": self.steps, "temperature": self.temperature}
+        usual = {"sampler": sampler, "steps": self.steps, "temperature": self.temperature}
+        return usual | {name: value for name, value in given.items() if value is not None}
 
 
 _PAPER: dict[str, dict[str, Any]] = {

@@ -1,11 +1,14 @@
-"""A chart of a benchmark: the share of right items against the evaluations of the network."""
+"""A benchmark as a table and as a chart: the share of right items, and the evaluations of the network."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.table import Table
+
 from flexmdm.reports.charts import Curve, Panel, draw_panels, save_figure
+from flexmdm.reports.tables import results_table
 from flexmdm.sweeps.sweep import Benchmark, Point
 
 
@@ -24,3 +27,40 @@ def draw(points: Sequence[Point], benchmark: Benchmark, file: Path) -> None:
     panel = Panel("; ".join([f"{points[0].num:,} items", *samplers]), benchmark.measure, curves)
     file.parent.mkdir(parents=True, exist_ok=True)
     save_figure(draw_panels([panel], benchmark.title), file)
+
+
+def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
+    """Return a table with one row per point."""
+    notes = [f"{benchmark.measure} with its 95% interval; evaluations of the network and seconds per item"]
+    counted: dict[str, list[int]] = {}
+    if points[0].groups is not None:
+        num = len(set(points[0].groups))
+        notes.append(f"the items are of {num:,} functions, and those of one count as less than as many of others")
+    if any(point.refused for point in points):
+        counted["refused"] = [point.refused for point in points]
+        notes.append("refused: the model cannot take these items, and they count as wrong")
+    if "unanswered" in points[0].figures:
+        counted["no answer"] = [point.figures["unanswered"] for point in points]
+        notes.append("no answer: texts without one, which count as wrong")
+    caption = "; ".join(notes)
+    for name, what in (
+        ("shortened", "items of which the model saw only a part, as it was trained on shorter ones (--max-length)"),
+        ("hit_max_length", "texts that wanted to grow beyond the longest"),
+    ):
+        some = [point for point in points if getattr(point, name)]
+        counts = [f"{getattr(p, name):,} of {p.num:,} ({p.run}, {p.steps} steps)" for p in some]
+        caption += f"\n{what}: {', '.join(counts)}" if counts else ""
+    title, figures = f"{benchmark.title}: {points[0].num:,} items", (benchmark.measure, *counted, "evals", "s")
+    table = results_table(title, ("run", "model", "sampler"), figures, caption)
+    for row, point in enumerate(points):
+        temperature = point.options["temperature"]
+        table.add_row(
+            point.run,
+            point.model,
+            f"{point.options['sampler']} {point.steps}" + (f" T={temperature:g}" if temperature else ""),
+            point.measured.percent(),
+            *(str(counts[row]) for counts in counted.values()),
+            f"{point.evaluations:.0f}",
+            f"{point.seconds:.2f}",
+        )
+    return table

@@ -11,7 +11,6 @@ from io import StringIO
 from itertools import cycle
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 from matplotlib import rc_context
@@ -57,9 +56,7 @@ class Panel:
     """One chart of a figure.
 
     Attributes:
-        title: what is sampled.
         quality, across: what the vertical and the horizontal axis show.
-        curves: one per sampler or model.
         floor, floor_label: everything below is noise: exact samples would show as much.
         scale: of the vertical axis: ``share`` (from 0 to 1, and more is better), ``error`` (linear in the noise,
             logarithmic above it) or ``log``.
@@ -91,7 +88,6 @@ def save_figure(figure: Figure, *paths: Path) -> None:
         figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
 
 
-@rc_context(STYLE | {"svg.fonttype": "none"})
 def inline_svg(figure: Figure, label: str) -> str:
     """Return a figure as an SVG element that fills its column of a page, with a text for who cannot see it.
 
@@ -101,15 +97,14 @@ def inline_svg(figure: Figure, label: str) -> str:
     for artist in figure.findobj():
         artist.set_clip_on(False)
     buffer = StringIO()
-    figure.savefig(buffer, format="svg", transparent=True)
+    # Definitions are named by a hash of their content, and here also of the label.
+    with rc_context(STYLE | {"svg.fonttype": "none", "svg.hashsalt": label}):
+        figure.savefig(buffer, format="svg", transparent=True)
     found = re.search(r'<svg [^>]*viewBox="([^"]*)"[^>]*>(.*)</svg>', buffer.getvalue(), re.DOTALL)
     assert found is not None
     box, content = found.groups()
-    content = re.sub(r"<style.*?</style>|<metadata>.*?</metadata>|<!--.*?-->|\n\s*", "", content, flags=re.DOTALL)
-    salt = f"c{crc32((label + content).encode(errors='replace')):08x}"
-    used = set(re.findall(r'xlink:href="#([^"]*)"', content))
-    content = re.sub(r' id="([^"]*)"', lambda m: f' id="{salt}{m[1]}"' if m[1] in used else "", content)
-    content = content.replace('xlink:href="#', f'xlink:href="#{salt}')
+    unused = r"<style.*?</style>|<metadata>.*?</metadata>|<!--.*?-->|\n\s*| id=\"[\w.]+_\d+\""
+    content = re.sub(unused, "", content, flags=re.DOTALL)
     for colour, name in THEME.items():
         content = content.replace(colour, f"var(--{name}, {colour})")
     return f'<svg class="chart" viewBox="{box}" role="img" aria-label="{escape(label)}">{content}</svg>'
@@ -128,9 +123,9 @@ def quality_panel(title: str, outcomes: Sequence[Outcome], noise: Quality, sampl
         mine = [o for o in outcomes if o.trial.label == label and math.isfinite(o.quality.error)]
         mine.sort(key=lambda outcome: outcome.evaluations)
         values = []
-        for error, excess in ((outcome.quality.error, outcome.quality.excess) for outcome in mine):
-            spread = 0.0 if excess is None else excess.standard_error
-            values.append(Interval(error, error - spread, error + spread))
+        for quality in (outcome.quality for outcome in mine):
+            spread = 0.0 if quality.excess is None else quality.excess.standard_error
+            values.append(Interval(quality.error, quality.error - spread, quality.error + spread))
         if mine:
             curves.append(Curve(label.split(" (")[0], [o.evaluations for o in mine], values))
     return Panel(
@@ -151,13 +146,10 @@ def draw_panels(panels: Sequence[Panel], title: str) -> Figure:
     rows = math.ceil(len(panels) / columns)
     figure = new_figure(5.6 * columns, 4.1 * rows + 0.7)
     figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color=INK)
-    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axes in grid[len(panels) :]:
-        axes.set_visible(False)
-    for axes, panel in zip(grid, panels, strict=False):
-        _draw_panel(axes, panel, names)
+    for number, panel in enumerate(panels, start=1):
+        _draw_panel(figure.add_subplot(rows, columns, number), panel, names)
     figure.draw_without_rendering()  # lays everything out, so that the labels know where they are
-    for axes, panel in zip(grid, panels, strict=False):
+    for axes, panel in zip(figure.axes, panels, strict=True):
         _label_curves(axes, panel, names)
     return figure
 

@@ -162,40 +162,35 @@ class Growth:
         return [(box, shown, (box.shown if shown else box.born) > max(before, 0)) for box, shown in there]
 
 
-def grown(events: Sequence[Event], subgoals: Sequence[int]) -> Growth:
+def grown(
+    events: Sequence[Event], subgoals: Sequence[int], masks: int = 0, frames: int | None = None, pad: float = math.inf
+) -> Growth:
     """Return what grew from the subgoals of `Prompt.through`: which entries were inserted and revealed, and when.
+
+    Of an MDM the row of ``masks`` is shown, which follows its subgoals and a separator, filled within so many
+    ``frames``; a box of padding has no token.
 
     >>> events = [Event(0, 0.5, "insert", 1, entry=2), Event(3, 1.0, "reveal", 1, entry=2, token=9)]
     >>> growth = grown(events, subgoals=[8, 10])
     >>> [(box.token, box.subgoal, box.born, box.shown) for box in growth.boxes], growth.frames
     ([(8, 1, 0, 0), (9, 0, 1, 2), (10, 2, 0, 0)], 3)
-    """
-    frames = frames_of(events, subgoals)
-    number = {frame.steps: number for number, frame in enumerate(frames)}
-    when = {(event.entry, event.kind): number[event.step + 1] for event in events}
-    boxes = []
-    for entry, colour in zip(frames[-1].entries, course_colours(len(frames[-1].entries)), strict=True):
-        subgoal = entry.identity + 1 if entry.identity < len(subgoals) else 0
-        born, shown = (when.get((entry.identity, kind), 0) for kind in ("insert", "reveal"))
-        boxes.append(Box(entry.token, subgoal, born, shown, colour))
-    return Growth(tuple(boxes), tuple(subgoals), len(frames))
-
-
-def filled(events: Sequence[Event], subgoals: Sequence[int], first: int, frames: int, pad: int) -> Growth:
-    """Return how an MDM filled its row of masks, which begins at entry ``first``, spread over so many frames.
-
     >>> events = [Event(5, 0.5, "reveal", 3, entry=3, token=8), Event(9, 1.0, "reveal", 4, entry=4, token=99)]
-    >>> [(box.token, box.shown) for box in filled(events, [8, 10], first=3, frames=5, pad=99).boxes]
+    >>> [(box.token, box.shown) for box in grown(events, [8, 10], masks=2, frames=5, pad=99).boxes]
     [(8, 2), (None, 4)]
     """
-    numbers = {step: number for number, step in enumerate(sorted({event.step for event in events}), start=1)}
-    events = sorted((event for event in events if event.entry >= first), key=lambda event: event.entry)
-    cells = course_colours(sum(event.token != pad for event in events))
+    row = [None] * (1 + masks) if masks else []  # the separator, and what is to be found
+    film = frames_of(events, [*subgoals, *row])
+    frames = frames or len(film)
+    number = {frame.steps: math.ceil(k * (frames - 1) / max(len(film) - 1, 1)) for k, frame in enumerate(film)}
+    when = {(event.entry, event.kind): number[event.step + 1] for event in events}
+    entries = film[-1].entries[len(subgoals) + 1 if masks else 0 :]
+    colours = iter(course_colours(sum(entry.token != pad for entry in entries)))
     boxes = []
-    for event in events:
-        shown = math.ceil(numbers[event.step] * (frames - 1) / len(numbers))
-        token = None if event.token is None or event.token >= pad - 1 else event.token
-        boxes.append(Box(token, 0, 0, shown, cells.pop(0) if event.token != pad else "#fff"))
+    for entry in entries:
+        subgoal = entry.identity + 1 if entry.identity < len(subgoals) else 0
+        born, shown = (when.get((entry.identity, kind), 0) for kind in ("insert", "reveal"))
+        token = None if entry.token is None or entry.token >= pad - 1 else entry.token  # pad - 1 is the separator
+        boxes.append(Box(token, subgoal, born, shown, "#fff" if entry.token == pad else next(colours)))
     return Growth(tuple(boxes), tuple(subgoals), frames)
 
 

@@ -22,15 +22,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flexmdm.generation import generate
+from flexmdm.generation.defaults import DEFAULTS
 from flexmdm.reports.answers import write_json
 from flexmdm.reports.charts import INK, SOFT
-from flexmdm.sweeps.maze import MazeScore, Plans, plan, problem_through, settings_of, shortest
+from flexmdm.reports.tables import results_table
+from flexmdm.sweeps.maze import MazeScore, plan, problem_through, shortest
 from flexmdm.tasks.maze.checker import fault, legal_moves, open_cells
 from flexmdm.tasks.maze.grid import Maze
 from flexmdm.tasks.maze.task import MazeTask
-from flexmdm.tasks.models import TITLES
-from flexmdm.tasks.pipeline import bar_on_stderr
 
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
@@ -190,33 +189,21 @@ def legend(ascii_only: bool = False) -> str:
     return f"1, 2, ... the subgoals   {line[1]} the path   x a wrong step   {wall} wall"
 
 
-def plan_each(task: MazeTask, model: FlexMDMModel, counts: Sequence[int], num: int, **options: Any) -> list[Plans]:
-    """Plan through ``num`` held-out problems with each number of subgoals, and show how far that is."""
-    plans = []
-    with bar_on_stderr() as progress:
-        for count in counts:
-            bar = progress.add_task(f"{TITLES[task.model]}, K = {count}", total=num)
-            options["progress"] = lambda done, _, bar=bar: progress.update(bar, completed=done)
-            plans.append(plan(task, model, count, num, **options))
-    return plans
-
-
 def evaluate(task: MazeTask, model: FlexMDMModel, counts: Sequence[int], num: int, **options: Any) -> list[MazeScore]:
     """Plan through held-out problems with each number of subgoals, and print the table."""
-    scores = [plans.score for plans in plan_each(task, model, counts, num, **options)]
+    scores = [plan(task, model, count, num, **options).score for count in counts]
     Console().print(table_of(scores, f"{task.size} x {task.size} maze, {task.model}, {num} held-out problems each"))
     return scores
 
 
 def table_of(scores: Sequence[MazeScore], title: str) -> Table:
     """Return a table with one row per score."""
-    table = Table(title=title, title_justify="left", title_style="bold", caption_justify="left")
-    table.caption = "success with its 95% interval; excess: cells above the shortest path; evaluations and ms per path"
-    for heading in ("model", "K", "sampler", "success", "valid", "in order", "excess", "evals", "ms"):
-        table.add_column(heading, justify="left" if heading in ("model", "sampler") else "right")
+    caption = "success with its 95% interval; excess: cells above the shortest path; evaluations and ms per path"
+    figures = ("K", "success", "valid", "in order", "excess", "evals", "ms")
+    table = results_table(title, ("model", "sampler"), figures, caption)
     for s in scores:
         table.add_row(
-            s.model, str(s.subgoals), f"{s.sampler} {s.steps} T={s.temperature:g}",
+            s.model, f"{s.sampler} {s.steps} T={s.temperature:g}", str(s.subgoals),
             f"{s.success:.1%} ({100 * s.low:.0f}-{100 * s.high:.0f})", f"{s.valid:.1%}", f"{s.in_order:.1%}",
             "-" if s.excess is None else f"{s.excess:+.1f}", f"{s.evaluations:.0f}", f"{1000 * s.seconds:.0f}",
         )  # fmt: skip
@@ -246,10 +233,9 @@ def sample(
             f"the shortest path through these cells has {least}, more than any path that this model learned from "
             f"({task.longest_path}): it may well fail"
         )
-    settings = settings_of(task, **options)
+    settings = DEFAULTS["planning"].options(task.layout.inserts, **options)
     tries = TRIES if num == 1 else num
-    out = generate(model.denoiser(), tries, prompts=[task.prompt(subgoals)], seed=seed, **settings)
-    paths = [task.path(sequence) for sequence in out.sequences]
+    paths = [list(answer.tokens) for answer in task.pipeline(model).plan([subgoals], tries, seed=seed, **settings)]
     faults = [fault(task.maze.passable, path, subgoals) for path in paths]
     shown = list(zip(paths, faults, strict=True))
     if num == 1:

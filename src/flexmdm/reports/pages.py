@@ -14,7 +14,7 @@ def render(template: str, **content: Any) -> str:
     """Return a page; everything in ``content`` is escaped unless its template calls it safe."""
     look: dict[str, Any] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = Environment(loader=PackageLoader("flexmdm.reports"), autoescape=True, **look)
-    environment.filters |= {"number": number, "percent": percent, "counted": counted, "duration": duration}
+    environment.filters |= {"number": number, "percent": percent, "duration": duration}
     return environment.get_template(template).render(theme=THEME, glyphs=GLYPHS, **content)
 
 
@@ -38,15 +38,6 @@ def percent(share: float) -> str:
     if math.isnan(share):
         return "–"
     return f"{100 * share:.0f}%" if share >= 0.0995 else f"{100 * share:.1f}%" if share >= 0.00995 else f"{share:.2%}"
-
-
-def counted(num: int, thing: str) -> str:
-    """Return so many things in words.
-
-    >>> counted(0, "mask"), counted(1, "mask"), counted(2, "mask")
-    ('no masks', '1 mask', '2 masks')
-    """
-    return f"{num or 'no'} {thing}{'' if num == 1 else 's'}"
 
 
 def duration(minutes: float) -> str:

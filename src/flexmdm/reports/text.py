@@ -19,6 +19,7 @@ from flexmdm.evaluation.intervals import Interval, by_name
 from flexmdm.evaluation.lengths import ENOUGH, Lengths, length_floor, length_histogram
 from flexmdm.reports.charts import COLOURS, Curve, Panel, draw_lengths, draw_panel, inline_svg
 from flexmdm.reports.pages import number, percent, render
+from flexmdm.reports.tables import results_table
 from flexmdm.sweeps.text import OPENING, Judge, LikelihoodScore, TextScore, check, held_out_bits, measure
 from flexmdm.tasks.text.pipeline import TextPipeline
 
@@ -124,14 +125,17 @@ def _bits(estimate: Any) -> str:
 
 def table_of(scores: Sequence[TextScore], title: str = "") -> Table:
     """Return a table for 80 columns, with two lines per score: the values, and their 95% intervals below them."""
-    table = Table(title=title or None, box=SIMPLE_HEAD, padding=0, show_edge=False)
-    table.title_justify, table.title_style, table.caption_justify = "left", "bold", "left"
     with_perplexity = _have_perplexity(scores)
     measures = {"W1": "length_w1", "KS": "length_ks", "entropy": "entropy"}
     if with_perplexity:
         measures = {"perplexity": "generative_perplexity"} | measures
-    for heading in ("model", "sampler", *measures, "distinct", "evals"):
-        table.add_column(heading, justify="left" if heading in ("model", "sampler") else "right", overflow="fold")
+    caption = (
+        ("perplexity of the texts long enough to score (kept); " if with_perplexity else "")
+        + "W1 (tokens) and KS: distances of the lengths; entropy in nats; distinct: different 2-grams and 3-grams as a "
+        "share of all; evaluations and seconds per text; below the values their 95% intervals"
+    )
+    look = {"box": SIMPLE_HEAD, "padding": 0, "show_edge": False}
+    table = results_table(title, ("model", "sampler"), (*measures, "distinct", "evals"), caption, **look)
     for s in scores:
         sampler = plain(s.sampler) + ("" if s.temperature == 1 else f" T={s.temperature:g}")
         steps = f"{s.steps:,} steps" if s.steps else ""
@@ -142,11 +146,6 @@ def table_of(scores: Sequence[TextScore], title: str = "") -> Table:
             f"2: {percent(s.distinct_2)}\n3: {percent(s.distinct_3)}",
             f"{number(s.evaluations)}\n[dim]{number(s.seconds)} s[/]",
         )
-    table.caption = (
-        ("perplexity of the texts long enough to score (kept); " if with_perplexity else "")
-        + "W1 (tokens) and KS: distances of the lengths; entropy in nats; distinct: different 2-grams and 3-grams as a "
-        "share of all; evaluations and seconds per text; below the values their 95% intervals"
-    )
     return table
 
 

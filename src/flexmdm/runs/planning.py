@@ -6,7 +6,7 @@ import math
 import resource
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import torch

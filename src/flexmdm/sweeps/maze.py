@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -17,6 +17,7 @@ from flexmdm.sweeps.journal import Journal
 from flexmdm.sweeps.sweep import Benchmark, Refused, Scored, Writer, measured
 from flexmdm.tasks.maze.checker import check
 from flexmdm.tasks.maze.task import MazePipeline, MazeTask
+from flexmdm.tasks.models import TITLES
 from flexmdm.tasks.pipeline import Answer
 
 if TYPE_CHECKING:
@@ -113,36 +114,15 @@ class Problems(Benchmark):
         return Scored(rate(int(success.sum()), len(lines)), success.tolist(), figures)
 
 
-def settings_of(task: MazeTask, **options: Any) -> dict[str, Any]:
-    """Return the options of `generate` for a maze: those that were given, and else what plans best.
+def plan(task: MazeTask, model: FlexMDMModel, subgoals: int, num: int = 500, seed: int = 0, **options: Any) -> Plans:
+    """Solve ``num`` held-out problems with ``subgoals`` subgoals each, check the answers, and show how far that is.
 
-    >>> settings_of(MazeTask(size=7, subgoals=(2, 4), model="mdm"), steps=None, temperature=1.0)
-    {'sampler': 'low_confidence', 'steps': 64, 'temperature': 1.0}
+    The seed is that of the problems and of generation; the options are those of `generate`.
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    longest = {"max_length": task.max_length} if task.layout.inserts else {}
-    return DEFAULTS["planning"].options(task.layout.inserts) | longest | given
-
-
-def plan(
-    task: MazeTask,
-    model: FlexMDMModel,
-    subgoals: int,
-    num: int = 500,
-    seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    **options: Any,
-) -> Plans:
-    """Solve ``num`` held-out problems with ``subgoals`` subgoals each and check the answers.
-
-    The seed is that of the problems and of generation; ``progress`` is called with (problems done, problems in all);
-    the options are those of `generate`, by default `settings_of`.
-    """
-    benchmark, settings = Problems(task, subgoals, num, seed), settings_of(task, **options)
-    journal, entrant = Journal(None, {}), benchmark.entrant(task.model, task, model)
-    point = measured(
-        benchmark, entrant, settings, seed, num, journal, BATCH, lambda done, step: progress(done + step.finished, num)
-    )
+    benchmark, settings = Problems(task, subgoals, num, seed), Problems.defaults.options(task.layout.inserts, **options)
+    entrant = benchmark.entrant(f"{TITLES[task.model]}, K = {subgoals}", task, model)
+    journal = Journal(None, {})
+    point = measured(benchmark, entrant, settings, seed, num, journal, BATCH)
     score = MazeScore(
         model=task.model,
         size=task.size,

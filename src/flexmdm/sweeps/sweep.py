@@ -6,20 +6,18 @@ What is generated is written down batch by batch, so that an interrupted sweep g
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.evaluation.intervals import Interval, paired
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
 
 OF_SAMPLERS = ("confidence", "window", "spacing", "block")  # options that only some samplers have
-_SAMPLE = 1024
+_SAMPLE = 1024  # numbers of each tensor that go into its digest
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ Writer = Callable[..., Sequence[Answer]]
 
 @dataclass(frozen=True)
 class Entrant:
-    """A run that takes part; ``model`` is its kind, for tables, and ``weights`` their `fingerprint`."""
+    """A run that takes part; ``model`` is its kind, and ``weights`` their `fingerprint`."""
 
     name: str
     model: str
@@ -117,8 +115,7 @@ class Benchmark(ABC):
         pipeline = task.pipeline(model)
         if not isinstance(pipeline, self.pipelines):
             raise ValueError(f"{name} was trained on the task {task.name}, and {self.asks}")
-        write = self.writer(name, pipeline)
-        return Entrant(name, task.model, task.layout.inserts, fingerprint(model), write)
+        return Entrant(name, task.model, task.layout.inserts, fingerprint(model), self.writer(name, pipeline))
 
     @abstractmethod
     def writer(self, name: str, pipeline: Any) -> Writer:
@@ -200,20 +197,20 @@ def sweep(
     chosen = options_of(entrants, benchmark.defaults, options)
     # Items with their records, such as the right answers: what tells them from others.
     items = [[item, benchmark.line(number, Refused(""))] for number, item in enumerate(benchmark.items)]
-    made_with = {"benchmark": benchmark.name, "problems": _digest(json.dumps(items).encode()), "seed": seed}
+    digest = hashlib.sha256(json.dumps(items).encode()).hexdigest()[:16]
+    made_with = {"benchmark": benchmark.name, "problems": digest, "seed": seed}
     points = []
-    for entrant in entrants:
-        for count in steps:
-            settings = {**chosen[entrant.name], "steps": count}
-            Grid(count)  # says what is wrong with it
-            file = None if folder is None else folder / (re.sub(r"[^\w.-]+", "_", entrant.name) + f"-{count}.jsonl")
-            journal = Journal(file, {**made_with, "weights": entrant.weights, **settings})
-            what = f"{entrant.name}, {count} steps"
-            _say(journal, what, num, console)
-            try:
-                points.append(measured(benchmark, entrant, settings, seed, num, journal, batch_size))
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt(_kept(journal, what, num, batch_size)) from None
+    for entrant, count in itertools.product(entrants, steps):
+        settings = {**chosen[entrant.name], "steps": count}
+        Grid(count)  # says what is wrong with it
+        file = None if folder is None else folder / (re.sub(r"[^\w.-]+", "_", entrant.name) + f"-{count}.jsonl")
+        journal = Journal(file, {**made_with, "weights": entrant.weights, **settings})
+        what = f"{entrant.name}, {count} steps"
+        _say(journal, what, num, console)
+        try:
+            points.append(measured(benchmark, entrant, settings, seed, num, journal, batch_size))
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_kept(journal, what, num, batch_size)) from None
     return points
 
 
@@ -246,16 +243,15 @@ def measured(
     num: int | None = None,
     journal: Journal | None = None,
     batch_size: int = BATCH,
-    progress: Callback | None = None,
 ) -> Point:
     """Ask one run the first ``num`` items (by default all) that its journal does not have, and score its answers.
 
-    The options are those of `flexmdm.generate`, known to be right; ``progress`` is that of `asked`.
+    The options are those of `flexmdm.generate`, known to be right.
     """
     num = len(benchmark.items) if num is None else num
     journal = journal or Journal(None, {})
     there = len(journal.lines)
-    for answers, seconds in asked(entrant, benchmark.items[:num], there, batch_size, progress, seed=seed, **options):
+    for answers, seconds in asked(entrant, benchmark.items[:num], there, batch_size, seed=seed, **options):
         numbered = enumerate(answers, len(journal.lines))
         journal.add([_line(benchmark, number, one, seconds) for number, one in numbered])
     lines = journal.lines[:num]
@@ -269,16 +265,14 @@ def measured(
         model=entrant.model,
         options=options,
         num=num,
-        measured=scored.measured,
         evaluations=sum(line["evaluations"] for line in taken) / len(taken),
         seconds=sum(line["seconds"] for line in taken) / len(taken),
         refused=num - len(taken),
         hit_max_length=sum(line["hit_max_length"] for line in taken),
-        figures=scored.figures,
         items=journal.file,
-        right=scored.right,
         shortened=sum(line["shortened"] for line in taken) if counted else None,
         groups=None if benchmark.groups is None else benchmark.groups[:num],
+        **vars(scored),
     )
 
 
@@ -289,22 +283,16 @@ def _line(benchmark: Benchmark, number: int, one: Answer | Refused, seconds: flo
 
 
 def asked(
-    entrant: Entrant,
-    items: Sequence[Any],
-    first: int = 0,
-    batch_size: int = BATCH,
-    progress: Callback | None = None,
-    **options: Any,
+    entrant: Entrant, items: Sequence[Any], first: int = 0, batch_size: int = BATCH, **options: Any
 ) -> Iterator[tuple[list[Answer | Refused], float]]:
-    """Yield the answers to the items from ``first`` on, batch by batch, and the seconds that each took.
+    """Yield the answers to the items from ``first`` on, batch by batch, and the seconds that each took; show a bar.
 
     Batches begin at the same items wherever the first one is. The options are those of `flexmdm.generate`, known to be
-    right; ``progress`` is called with (items already complete, `flexmdm.generation.Progress`) and by default a bar.
+    right.
     """
     if first >= len(items):
         return
-    what = f"{entrant.name}, {options['sampler']} {options['steps']}"
-    with nullcontext(progress) if progress else progress_bar(len(items) - first, what) as show:
+    with progress_bar(len(items) - first, f"{entrant.name}, {options['sampler']} {options['steps']}") as show:
         for start in [first, *range((first // batch_size + 1) * batch_size, len(items), batch_size)]:
             part = items[start : (start // batch_size + 1) * batch_size]
             began = time.perf_counter()
@@ -324,9 +312,8 @@ def written(
     ``callback`` is called with (the number of the next item to complete, `flexmdm.generation.Progress`).
     """
     try:
-        return list(
-            write(items, first_sequence=first, callback=lambda done, step: callback(first + done, step), **options)
-        )
+        answers = write(items, first_sequence=first, callback=lambda n, step: callback(first + n, step), **options)
+        return list(answers)
     except Unanswerable as error:
         if len(items) == 1:
             return [Refused(str(error))]
@@ -350,8 +337,7 @@ def options_of(entrants: Sequence[Entrant], defaults: Defaults, given: Mapping[s
     """
     chosen: dict[str, dict[str, Any]] = {}
     for entrant in entrants:
-        usual = defaults.options(entrant.inserts)
-        name = given.get("sampler") or usual["sampler"]
+        name = defaults.options(entrant.inserts, sampler=given.get("sampler"))["sampler"]
         sampler_named(name, Grid(1))  # says if there is none
         if name == "low_confidence" and entrant.inserts:
             raise ValueError(
@@ -359,7 +345,7 @@ def options_of(entrants: Sequence[Entrant], defaults: Defaults, given: Mapping[s
             )
         own = {f.name for f in fields(SAMPLERS[name])}
         mine = {key: value for key, value in given.items() if key not in OF_SAMPLERS or key in own}
-        usual = {"sampler": name, "temperature": usual["temperature"], **defaults.settings.get(name, {})}
+        usual = {"sampler": name, "temperature": defaults.temperature, **defaults.settings.get(name, {})}
         chosen[entrant.name] = usual | mine
         check_sampler(chosen[entrant.name])
     unused = [key for key in given if key in OF_SAMPLERS and not any(key in mine for mine in chosen.values())]
@@ -378,16 +364,12 @@ def check_sampler(options: Mapping[str, Any], steps: int = 1) -> None:
 
 def fingerprint(model: FlexMDMModel) -> str:
     """Return what tells the weights of a model from others: a digest of some numbers of each tensor."""
-    parts = []
+    digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         flat = tensor.detach().flatten()
         some = flat[:: max(len(flat) // _SAMPLE, 1)].float().cpu()
-        parts += [f"{name} {tuple(tensor.shape)}".encode(), some.numpy().tobytes()]
-    return _digest(b"".join(parts))
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+        digest.update(f"{name} {tuple(tensor.shape)}".encode() + some.numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def differences(points: Sequence[Point]) -> Iterator[tuple[Point, Point, Interval]]:
@@ -401,9 +383,6 @@ def differences(points: Sequence[Point]) -> Iterator[tuple[Point, Point, Interva
 def difference(point: Point, base: Point) -> Interval:
     """Return by how much the share of ``point`` is above that of ``base``, item by item; both have the same items."""
     return paired(np.array(point.right), np.array(base.right), groups=point.groups)
-
-
-# Showing --------------------------------------------------------------------------------------------------------------
 
 
 def title_of(benchmark: str, split: str, num: int, official: Mapping[str, int], file: Path | None) -> str:
@@ -435,42 +414,3 @@ def split_of(data: Path, given: str | None, default: str, files: Mapping[str, st
     if given not in (None, split):
         raise ValueError(f"--split {given} does not fit --data {data}, which is one file ({split}): leave --split out")
     return split
-
-
-def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
-    """Return a table with one row per point."""
-    notes = [f"{benchmark.measure} with its 95% interval; evaluations of the network and seconds per item"]
-    counted: dict[str, list[int]] = {}
-    if points[0].groups is not None:
-        num = len(set(points[0].groups))
-        notes.append(f"the items are of {num:,} functions, and those of one count as less than as many of others")
-    if any(point.refused for point in points):
-        counted["refused"] = [point.refused for point in points]
-        notes.append("refused: the model cannot take these items, and they count as wrong")
-    if "unanswered" in points[0].figures:
-        counted["no answer"] = [point.figures["unanswered"] for point in points]
-        notes.append("no answer: texts without one, which count as wrong")
-    caption = "; ".join(notes)
-    for name, what in (
-        ("shortened", "items of which the model saw only a part, as it was trained on shorter ones (--max-length)"),
-        ("hit_max_length", "texts that wanted to grow beyond the longest"),
-    ):
-        some = [point for point in points if getattr(point, name)]
-        counts = [f"{getattr(p, name):,} of {p.num:,} ({p.run}, {p.steps} steps)" for p in some]
-        caption += escape(f"\n{what}: {', '.join(counts)}") if counts else ""
-    table = Table(title=escape(f"{benchmark.title}: {points[0].num:,} items"), caption=caption)
-    table.title_justify, table.title_style, table.caption_justify = "left", "bold", "left"
-    for heading in ("run", "model", "sampler", benchmark.measure, *counted, "evals", "s"):
-        table.add_column(heading, justify="left" if heading in ("run", "model", "sampler") else "right")
-    for row, point in enumerate(points):
-        temperature = point.options["temperature"]
-        table.add_row(
-            point.run,
-            point.model,
-            f"{point.options['sampler']} {point.steps}" + (f" T={temperature:g}" if temperature else ""),
-            point.measured.percent(),
-            *(str(counts[row]) for counts in counted.values()),
-            f"{point.evaluations:.0f}",
-            f"{point.seconds:.2f}",
-        )
-    return table

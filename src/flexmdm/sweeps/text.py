@@ -19,7 +19,7 @@ from flexmdm.evaluation.fluency import (
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.evaluation.trials import without_nan
-from flexmdm.generation.defaults import DEFAULTS, STEPS
+from flexmdm.generation.defaults import DEFAULTS
 from flexmdm.progress import ProgressBar
 from flexmdm.sweeps.sweep import Benchmark, Refused, Scored, Writer, check_sampler, measured
 from flexmdm.tasks.likelihoods import bits
@@ -189,16 +189,12 @@ class Samples(Benchmark):
 
 def check(name: str, pipeline: TextPipeline, steps: Sequence[int], **options: Any) -> None:
     """Raise if something is wrong with options of `measure`, before anything is measured."""
-    options["sampler"] = options.get("sampler") or _default_sampler(pipeline)
+    settings = Samples.defaults.options(pipeline.task.layout.inserts, **options)
     try:
         for count in steps:
-            check_sampler(options, count)
+            check_sampler(settings, count)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-
-
-def _default_sampler(pipeline: TextPipeline) -> str:
-    return DEFAULTS["writing"].options(pipeline.task.layout.inserts)["sampler"]
 
 
 def measure(
@@ -206,19 +202,18 @@ def measure(
     pipeline: TextPipeline,
     judge: Judge,
     num: int,
-    steps: int = STEPS,
+    steps: int | None = None,
     sampler: str | None = None,
-    temperature: float = 1.0,
     seed: int = 0,
     **options: Any,
 ) -> TextScore:
     """Draw ``num`` samples from nothing and judge them."""
     benchmark = Samples(judge, num)
-    options |= {"sampler": sampler or _default_sampler(pipeline), "steps": steps, "temperature": temperature}
-    point = measured(benchmark, benchmark.entrant(name, pipeline.task, pipeline.model), options, seed)
-    figures: dict[str, Any] = {**point.figures, "length_w1": point.measured}
-    figures |= {"evaluations": point.evaluations, "seconds": point.seconds}
-    return TextScore(name, options["sampler"], steps, temperature, num, **figures)
+    settings = benchmark.defaults.options(pipeline.task.layout.inserts, steps=steps, sampler=sampler, **options)
+    point = measured(benchmark, benchmark.entrant(name, pipeline.task, pipeline.model), settings, seed)
+    asked = {key: settings[key] for key in ("sampler", "steps", "temperature")}
+    costs = {"evaluations": point.evaluations, "seconds": point.seconds}
+    return TextScore(name, **asked, num=num, **costs, **point.figures, length_w1=point.measured)
 
 
 def held_out_bits(name: str, pipeline: TextPipeline, num: int, num_times: int = 64, seed: int = 0) -> LikelihoodScore:

@@ -10,9 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
-from rich.console import Console
-from rich.progress import Progress as Bar
-from rich.progress import ProgressColumn
 from torch import Tensor
 
 from flexmdm.canvas import Canvas, Prompt
@@ -273,7 +270,7 @@ def generated(
         purpose: the row of `flexmdm.generation.defaults.DEFAULTS` that holds where options are not given.
         options: of `flexmdm.generate`.
     """
-    options = DEFAULTS[purpose].options(task.layout.inserts) | {k: v for k, v in options.items() if v is not None}
+    options = DEFAULTS[purpose].options(task.layout.inserts, **options)
     if task.layout.inserts:
         options["max_length"] = min(options.get("max_length") or task.max_length, task.max_length)
     jobs = [number for number in range(len(prompts)) for _ in range(num)]
@@ -334,12 +331,6 @@ def of_each(requests: Sequence[Any], make: Callable[[Any], Any], names: Sequence
         kind = Unanswerable if all(isinstance(error, Unanswerable) for error in errors.values()) else ValueError
         raise kind((f"{first}: " if first else "") + str(errors[first]) + (f"; bad too: {more}" if more else ""))
     return made
-
-
-def bar_on_stderr(*columns: ProgressColumn) -> Bar:
-    """Return a bar on standard error that is gone when it is over; off a terminal it writes nothing."""
-    console = Console(stderr=True)
-    return Bar(*columns, console=console, transient=True, disable=not console.is_interactive)
 
 
 @contextmanager
