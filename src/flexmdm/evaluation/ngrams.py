@@ -18,21 +18,16 @@ class NgramFiller:
     behind h, h' is h without its first token, and below the single tokens all are equally likely. Outside a sequence,
     before its first token and behind its last, stands a token of its own.
 
-    Attributes:
-        order: n.
-        base: how many tokens there are, with the one outside.
-        keys, counts: for each n, all n-grams that were seen as ascending numbers to the base ``base``, and how often.
-
     >>> text = [[1, 2, 3, 4], [1, 2, 3, 4], [5, 2, 6]]
     >>> filler = NgramFiller.fit(Ragged.from_lists(text), vocab_size=7, order=3)
     >>> filler.fill([1], [4]), filler.fill([5, 2], [])
     ([2, 3], [6])
     """
 
-    order: int
-    base: int
-    keys: tuple[np.ndarray, ...]
-    counts: tuple[np.ndarray, ...]
+    order: int  # n
+    base: int  # tokens there are, with the one outside
+    keys: tuple[np.ndarray, ...]  # for each n, all n-grams that were seen, as ascending numbers to the base ``base``
+    counts: tuple[np.ndarray, ...]  # and how often
 
     @classmethod
     def fit(cls, sequences: Ragged, vocab_size: int, order: int = 4) -> NgramFiller:

@@ -192,14 +192,11 @@ class MazeExamples:
 
     def _padded(self, paths: Ragged, subgoals: Ragged) -> tuple[Ragged, Template]:
         """Return g1 ... gK SEP path PAD ...: the prompt fixed, the rest present."""
-        task, given = self.task, subgoals.lengths
-        lengths = given + 1 + task.longest_path
-        x1 = Ragged(torch.full((int(lengths.sum()),), task.pad), lengths)
-        separators = x1.offsets[:-1] + given
-        x1.values[x1.offsets[subgoals.rows] + subgoals.columns] = subgoals.values
-        x1.values[separators] = task.separator
-        x1.values[separators[paths.rows] + 1 + paths.columns] = paths.values
-        fixed = x1.columns <= given[x1.rows]  # SEP too
+        task, pairs = self.task, zip(subgoals.tolist(), paths.tolist(), strict=True)
+        padding = [task.pad] * task.longest_path
+        rows = [[*goals, task.separator, *path, *padding[len(path) :]] for goals, path in pairs]
+        x1 = Ragged.from_lists(rows)
+        fixed = x1.columns <= subgoals.lengths[x1.rows]  # SEP too
         roles = x1.with_values(torch.where(fixed, int(Role.FIXED), int(Role.PRESENT)))
         return x1, Template.of_roles(roles)
 
@@ -226,8 +223,7 @@ class MazePipeline(Pipeline[MazeTask]):
     def decode(self, request: Sequence[int], tokens: Sequence[int], prompt: Prompt, one: Generated) -> Answer:
         """Return the path."""
         path = self.task.path(one.sequence)
-        measured = one.evaluations, one.hit_max_length
-        return Answer(self.task.show(path), (), tuple(path), *measured, prompt, one.events)
+        return one.answer(self.task.show(path), (), path, prompt)
 
 
 def _is_whole(value: object) -> bool:
@@ -236,6 +232,5 @@ def _is_whole(value: object) -> bool:
 
 def _check_cells(subgoals: int, longest: int, kind: str) -> None:
     if subgoals > longest:
-        raise ValueError(
-            f"no {kind} has {subgoals} cells: the longest has {longest}; take fewer subgoals or a larger maze"
-        )
+        remedy = "take fewer subgoals or a larger maze"
+        raise ValueError(f"no {kind} has {subgoals} cells: the longest has {longest}; {remedy}")
