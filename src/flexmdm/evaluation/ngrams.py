@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from flexmdm.sequences import Ragged
 
@@ -43,10 +44,8 @@ class NgramFiller:
         flat[np.arange(len(values)) + (rows + 1) * gap] = values
         keys, counts = [], []
         for n in range(1, order + 1):
-            number = np.zeros(max(len(flat) - n + 1, 0), dtype=np.int64)
-            for start in range(n):
-                number = number * base + flat[start : start + len(number)]
-            seen, count = np.unique(number, return_counts=True)
+            numbers = sliding_window_view(flat, n) @ base ** np.arange(n)[::-1]
+            seen, count = np.unique(numbers, return_counts=True)
             keys.append(seen)
             counts.append(count.astype(np.float64))
         return cls(order, base, tuple(keys), tuple(counts))

@@ -70,8 +70,8 @@ class Trial:
 
     @property
     def label(self) -> str:
-        details = [self.confidence, None if self.spacing is None else f"spacing {self.spacing:g}"]
-        chosen = ", ".join(detail for detail in details if detail is not None)
+        spacing = None if self.spacing is None else f"spacing {self.spacing:g}"
+        chosen = ", ".join(filter(None, (self.confidence, spacing)))
         return f"{self.sampler} ({chosen})" if chosen else self.sampler
 
 

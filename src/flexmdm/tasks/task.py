@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
+import torch
+from torch import Tensor
+
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.layouts import Layout
 from flexmdm.training.collation import Examples
 
 if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
     from rich.console import Console
-    from torch import Tensor
 
     from flexmdm.backbones.model import FlexMDMModel
     from flexmdm.canvas import Template
@@ -23,6 +25,7 @@ class HeldOut(Examples, Protocol):
 
     def some(self, num: int, seed: int = 0) -> Tensor:
         """Return the indices of ``num`` of them at random, or of all: files are often sorted."""
+        return torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:num]
 
     def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
         """Return sequences ``index`` ``[B]`` and their templates, and how many tokens and characters are not given."""

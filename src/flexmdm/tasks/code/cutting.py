@@ -16,7 +16,7 @@ the suffix are as many as drawn, again without looking.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import torch
@@ -49,14 +49,11 @@ class Cutting:
     inside: float = 0.5  # chance that an end of a span lies inside a token (which one of several characters must be)
 
     def __post_init__(self) -> None:
-        if min(self.weights) < 0 or sum(self.weights) <= 0:
-            raise ValueError(f"the weights line, lines and span are not negative, and not all 0; got {self.weights}")
+        weights = astuple(self)[:3]
+        if min(weights) < 0 or sum(weights) <= 0:
+            raise ValueError(f"the weights line, lines and span are not negative, and not all 0; got {weights}")
         if self.most_lines < 2 or self.most_tokens < 1 or not 0 <= self.inside <= 1:
             raise ValueError(f"a cut takes at least 2 lines or 1 token, and inside is a chance; got {self}")
-
-    @property
-    def weights(self) -> tuple[float, float, float]:
-        return self.line, self.lines, self.span
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ class Cutter:
         Where halves of tokens would make a function longer than ``longest``, no token is cut. The randomness belongs to
         the sample numbers ``[B]``.
         """
-        shares = torch.tensor(cutting.weights, dtype=torch.float64).cumsum(0)
+        shares = torch.tensor(astuple(cutting)[:3], dtype=torch.float64).cumsum(0)
         kind = torch.searchsorted(shares / shares[-1], uniform(seed, _KIND, numbers), right=True).clamp(max=_SPAN)
         size, position = uniform(seed, _SIZE, numbers), uniform(seed, _PLACE, numbers)  # [B], in (0, 1)
         lines = 2 + (size * (cutting.most_lines - 1)).long()

@@ -36,8 +36,9 @@ class Item:
     def passed(self) -> bool:
         return self.result == "passed"
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"passed": self.passed}
+    @property
+    def line(self) -> str:
+        return json.dumps(asdict(self) | {"passed": self.passed}) + "\n"
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def score(
             for index, verdict in run_all([programs[number] for number in todo], workers=workers or _cores()):
                 number = todo[index]
                 items[number] = replace(items[number], result=verdict.result)
-                log.write(_line(items[number]))
+                log.write(items[number].line)
                 log.flush()
                 done += 1
                 if progress is not None:
@@ -117,7 +118,7 @@ def score(
         raise OSError(f"not all of the {len(items):,} samples could be tested ({error}){kept}") from error
     if results is not None:
         new = results.with_name(results.name + ".new")
-        new.write_text("".join(map(_line, items)), encoding="utf-8")
+        new.write_text("".join(item.line for item in items), encoding="utf-8")
         new.replace(results)
     return CodeScore(tuple(items), _estimates(items))
 
@@ -181,7 +182,3 @@ def _take_over(results: Path, items: list[Item]) -> None:
             raise ValueError(f"{where}: this is the result of another sample; delete the file or name another")
         if record.get("program") == items[number].program and record["result"] != BROKE:
             items[number] = replace(items[number], result=record["result"])
-
-
-def _line(item: Item) -> str:
-    return json.dumps(item.to_dict()) + "\n"

@@ -99,10 +99,7 @@ class Maze:
         steps = 0
         while frontier.any():  # all sources at once
             distances[frontier[:-1]] = steps
-            spread = frontier[self.links[:, 0]]
-            for side in self.links.T[1:]:
-                spread |= frontier[side]
-            np.logical_and(spread, distances < 0, out=frontier[:-1])
+            frontier[:-1] = frontier[self.links].any(1) & (distances < 0)
             steps += 1
         return distances
 
