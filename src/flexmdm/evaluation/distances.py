@@ -163,11 +163,7 @@ def nats_per_token(log_prob: Tensor, lengths: Tensor) -> Estimate:
     """
     on_support = log_prob > -math.inf
     nats, lengths = -log_prob[on_support].double(), lengths[on_support].double()
-    total = float(lengths.sum())
-    if total == 0:
-        return Estimate(math.nan, math.nan)
-    rate = float(nats.sum()) / total
-    if len(nats) < 2:
-        return Estimate(rate, math.nan)
-    deviation = float((nats - rate * lengths).std())
-    return Estimate(rate, deviation * math.sqrt(len(nats)) / total)
+    total = lengths.sum()
+    rate = nats.sum() / total if total > 0 else math.nan
+    deviation = (nats - rate * lengths).std() if len(nats) > 1 else math.nan
+    return Estimate(float(rate), float(deviation * math.sqrt(len(nats)) / total))

@@ -80,12 +80,9 @@ class ReferenceLM:
     ) -> tuple[Tensor, Tensor]:
         """Return -log p of each text ``[B]`` (float64) and the number of tokens it is the sum of ``[B]``.
 
-        A text longer than the context is cut off there, and its number of tokens is that of the context.
-
-        Args:
-            token_lists: what `encode` makes of the texts; some may be empty.
-            batch_tokens: tokens, padding included, at a time. With SmolLM2 the logits of 1024 take 200 MB.
-            progress: called with (texts done, texts in all).
+        A text of `encode` that is longer than the context is cut off there, and its number of tokens is that of the
+        context. ``batch_tokens``, padding included, go at a time: with SmolLM2 the logits of 1024 take 200 MB.
+        ``progress`` is called with (texts done, texts in all).
         """
         prefix = [] if self.start is None else [self.start]
         rows = [torch.tensor(prefix + tokens[: self.longest], dtype=torch.int64) for tokens in token_lists]
@@ -129,18 +126,12 @@ def _packaged_gguf() -> Path:
 
 @dataclass(frozen=True)
 class Perplexity:
-    """How surprising texts are to a reference model, with 95% intervals over the texts.
+    """How surprising texts are to a reference model, with a 95% interval over the texts."""
 
-    Attributes:
-        corpus: exp(all nats / all tokens): the one to report.
-        kept, dropped: texts that were scored, and texts that were too short for it.
-        truncated: texts among the kept that were longer than the context of the model, and cut off there.
-    """
-
-    corpus: Interval
-    kept: int
-    dropped: int
-    truncated: int
+    corpus: Interval  # exp(all nats / all tokens)
+    kept: int  # texts that were scored
+    dropped: int  # texts that were too short for it
+    truncated: int  # texts among the kept that were longer than the context of the model, and cut off there
 
     @property
     def kept_share(self) -> float:
@@ -148,9 +139,7 @@ class Perplexity:
 
 
 def generative_perplexity(
-    lm: ReferenceLM,
-    texts: Sequence[str],
-    progress: Callable[[int, int], None] | None = None,
+    lm: ReferenceLM, texts: Sequence[str], progress: Callable[[int, int], None] | None = None
 ) -> Perplexity:
     """Return the perplexity of texts under a reference model; NaN if no text is long enough.
 

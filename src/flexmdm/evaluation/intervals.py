@@ -79,28 +79,15 @@ def mean(values: np.ndarray, seed: int = 0) -> Interval:
     return bootstrap(columns, lambda sums: sums[:, 0] / sums[:, 1], seed)
 
 
-def wilson(successes: int, n: int) -> tuple[float, float]:
-    """Return the Wilson score interval of a success rate, with z = 1.96 for 95%.
-
-    (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n) with p = successes / n.
-
-    >>> [round(bound, 3) for bound in wilson(90, 100)]
-    [0.826, 0.945]
-    >>> [round(bound, 3) for bound in wilson(0, 100)]  # never seen is not the same as impossible
-    [0.0, 0.037]
-    """
-    if not 0 <= successes <= n or n < 1:
-        raise ValueError(f"a rate needs 0 <= successes <= n and n >= 1, got {successes} of {n}")
-    return _wilson(successes / n, n)
-
-
 def rate(successes: int, n: int) -> Interval:
-    """Return a success rate with its Wilson interval; NaN from 0 to 1 if n is 0.
+    """Return a success rate with its Wilson score interval; NaN from 0 to 1 if n is 0.
 
-    >>> print(rate(90, 100))
-    0.90 (0.83 - 0.94)
+    >>> print(rate(90, 100), "|", rate(0, 100))  # never seen is not the same as impossible
+    0.90 (0.83 - 0.94) | 0.00 (0.00 - 0.04)
     """
-    return Interval(successes / n, *wilson(successes, n)) if n else Interval(math.nan, 0.0, 1.0)
+    if not 0 <= successes <= n:
+        raise ValueError(f"a rate needs 0 <= successes <= n, got {successes} of {n}")
+    return Interval(successes / n, *_wilson(successes / n, n)) if n else Interval(math.nan, 0.0, 1.0)
 
 
 def share(values: np.ndarray, groups: Sequence[Hashable] | None = None) -> Interval:
@@ -109,8 +96,7 @@ def share(values: np.ndarray, groups: Sequence[Hashable] | None = None) -> Inter
     Its n is the effective number of items. Those of one group, such as lines of one function, are right or wrong
     together and count less than others, see `design_effect`. Values between 0 and 1 vary less than right and wrong do,
     and count more. For values that are 0 or 1, in groups of one, this is `rate`: of 0 everywhere the interval is no
-    point.
-    Without ``groups`` every item is its own.
+    point. Without ``groups`` every item is its own.
 
     >>> values = np.array([1.0, 1, 1, 0, 0, 0])
     >>> print(share(values), "|", share(values, ["f", "f", "f", "g", "g", "g"]))
@@ -180,8 +166,8 @@ def paired(first: np.ndarray, second: np.ndarray, groups: Sequence[Hashable] | N
 
 
 def _wilson(rate: float, n: float) -> tuple[float, float]:
-    """Return the Wilson interval for an effective number of items, which need not be whole."""
-    z = 1.96
+    """Return (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n), p the rate; n need not be whole."""
+    z = 1.96  # for 95%
     centre = rate + z**2 / (2 * n)
     half = z * math.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
     scale = 1 + z**2 / n

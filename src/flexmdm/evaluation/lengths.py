@@ -20,23 +20,16 @@ _BEYOND = 0.01  # share of the longest sequences that a figure may leave out, so
 
 @dataclass(frozen=True)
 class LengthFidelity:
-    """Distances between the lengths of generated and of held-out sequences, with 95% intervals (see `length_fidelity`).
+    """Distances between the lengths of generated and of held-out sequences, with 95% intervals."""
 
-    Attributes:
-        w1, w1_low, w1_high: Wasserstein-1 distance, in tokens.
-        ks, ks_low, ks_high: Kolmogorov-Smirnov distance, from 0 to 1.
-        floor: the W1 to expect of exact samples: of two samples of these sizes, both drawn from the held-out lengths.
-        mean, held_out_mean: of the lengths, in tokens.
-    """
-
-    w1: float
+    w1: float  # Wasserstein-1 distance, in tokens
     w1_low: float
     w1_high: float
-    ks: float
+    ks: float  # Kolmogorov-Smirnov distance, from 0 to 1
     ks_low: float
     ks_high: float
-    floor: float
-    mean: float
+    floor: float  # the W1 to expect of exact samples: of two samples of these sizes, both of the held-out lengths
+    mean: float  # of the lengths, in tokens
     held_out_mean: float
 
 

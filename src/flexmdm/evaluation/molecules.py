@@ -23,19 +23,12 @@ from flexmdm.evaluation.intervals import Interval, rate
 
 @dataclass(frozen=True)
 class MoleculeScore:
-    """What generated strings are worth as molecules: shares, with 95% Wilson intervals where strings count one by one.
+    """What generated strings are worth as molecules: shares, with 95% Wilson intervals where strings count alone."""
 
-    Attributes:
-        num: strings there were.
-        valid: of all strings, those that parse and make chemical sense.
-        unique: of the valid, how many different molecules; it falls as ``num`` grows, so compare equal numbers.
-        novel: of the different valid molecules, those that training has not seen.
-    """
-
-    num: int
-    valid: Interval
-    unique: float
-    novel: Interval
+    num: int  # strings there were
+    valid: Interval  # of all strings, those that parse and make chemical sense
+    unique: float  # of the valid, how many different molecules; it falls as num grows, so compare equal numbers
+    novel: Interval  # of the different valid molecules, those that training has not seen
 
 
 def judge(smiles: Sequence[str], training: AbstractSet[str]) -> MoleculeScore:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from flexmdm.sequences import Ragged
 
@@ -18,21 +19,16 @@ class NgramFiller:
     behind h, h' is h without its first token, and below the single tokens all are equally likely. Outside a sequence,
     before its first token and behind its last, stands a token of its own.
 
-    Attributes:
-        order: n.
-        base: how many tokens there are, with the one outside.
-        keys, counts: for each n, all n-grams that were seen as ascending numbers to the base ``base``, and how often.
-
     >>> text = [[1, 2, 3, 4], [1, 2, 3, 4], [5, 2, 6]]
     >>> filler = NgramFiller.fit(Ragged.from_lists(text), vocab_size=7, order=3)
     >>> filler.fill([1], [4]), filler.fill([5, 2], [])
     ([2, 3], [6])
     """
 
-    order: int
-    base: int
-    keys: tuple[np.ndarray, ...]
-    counts: tuple[np.ndarray, ...]
+    order: int  # n
+    base: int  # tokens there are, with the one outside
+    keys: tuple[np.ndarray, ...]  # for each n, all n-grams that were seen, as ascending numbers to the base ``base``
+    counts: tuple[np.ndarray, ...]  # and how often
 
     @classmethod
     def fit(cls, sequences: Ragged, vocab_size: int, order: int = 4) -> NgramFiller:
@@ -48,10 +44,8 @@ class NgramFiller:
         flat[np.arange(len(values)) + (rows + 1) * gap] = values
         keys, counts = [], []
         for n in range(1, order + 1):
-            number = np.zeros(max(len(flat) - n + 1, 0), dtype=np.int64)
-            for start in range(n):
-                number = number * base + flat[start : start + len(number)]
-            seen, count = np.unique(number, return_counts=True)
+            numbers = sliding_window_view(flat, n) @ base ** np.arange(n)[::-1]
+            seen, count = np.unique(numbers, return_counts=True)
             keys.append(seen)
             counts.append(count.astype(np.float64))
         return cls(order, base, tuple(keys), tuple(counts))

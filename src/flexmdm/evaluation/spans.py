@@ -51,26 +51,15 @@ def edit_similarity(first: Sequence[Hashable], second: Sequence[Hashable]) -> fl
 def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
     """Count the insertions, deletions and replacements that turn one into the other (Levenshtein).
 
-    A column of the table is two numbers, with a bit for each index where it rises or falls by one (Myers, 1999).
-
     >>> edit_distance("kitten", "sitting"), edit_distance([1, 2, 3], [2, 3])
     (3, 1)
     """
-    if not first:
-        return len(second)
-    everywhere, last = (1 << len(first)) - 1, 1 << (len(first) - 1)
-    positions: dict[Hashable, int] = {}
-    for index, item in enumerate(first):
-        positions[item] = positions.get(item, 0) | 1 << index
-    rises, falls, distance = everywhere, 0, len(first)
-    for item in second:
-        equal = positions.get(item, 0)
-        along = (((equal & rises) + rises) ^ rises) | equal
-        up, down = (falls | ~(along | rises)) & everywhere, rises & along
-        distance += bool(up & last) - bool(down & last)
-        up, down = (up << 1) | 1, down << 1
-        rises, falls = (down | ~(equal | falls | up)) & everywhere, up & (equal | falls) & everywhere
-    return distance
+    row = list(range(len(second) + 1))  # distances of a beginning of the first to all beginnings of the second
+    for length, item in enumerate(first, 1):
+        above, row = row, [length]
+        for index, other in enumerate(second):
+            row.append(min(above[index + 1] + 1, row[index] + 1, above[index] + (item != other)))
+    return row[-1]
 
 
 def _of_each(truth: Sequence[Any], fillings: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:

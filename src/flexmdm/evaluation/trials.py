@@ -39,23 +39,14 @@ _COST_PER_TOKEN = 0.75  # of a chain, against one of the nine words
 
 @dataclass(frozen=True)
 class Quality:
-    """How far samples are from their source; ``None`` where a measure does not apply.
+    """How far samples are from their source; ``None`` where a measure does not apply."""
 
-    Attributes:
-        total_variation: of the words.
-        excess: nats per token above the entropy rate, over the samples on the support.
-        bigrams: total variation of the pairs of neighbours.
-        length_error: Wasserstein-1 distance of the lengths, in tokens.
-        length_variation: total variation of the lengths.
-        off_support: share of the samples that the source cannot produce.
-    """
-
-    total_variation: float | None
-    excess: Estimate | None
-    bigrams: float | None
-    length_error: float
-    length_variation: float
-    off_support: float
+    total_variation: float | None  # of the words
+    excess: Estimate | None  # nats per token above the entropy rate, over the samples on the support
+    bigrams: float | None  # total variation of the pairs of neighbours
+    length_error: float  # Wasserstein-1 distance of the lengths, in tokens
+    length_variation: float  # total variation of the lengths
+    off_support: float  # share of the samples that the source cannot produce
 
     @property
     def error(self) -> float:
@@ -79,8 +70,8 @@ class Trial:
 
     @property
     def label(self) -> str:
-        details = [self.confidence, None if self.spacing is None else f"spacing {self.spacing:g}"]
-        chosen = ", ".join(detail for detail in details if detail is not None)
+        spacing = None if self.spacing is None else f"spacing {self.spacing:g}"
+        chosen = ", ".join(filter(None, (self.confidence, spacing)))
         return f"{self.sampler} ({chosen})" if chosen else self.sampler
 
 
@@ -121,21 +112,14 @@ def without_nan(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A source to try samplers on: a finite one is judged word by word, a chain by nats per token and bigrams.
-
-    Attributes:
-        lengths: the law of its lengths.
-        samples: how many sequences a trial draws.
-        batch_size: how many of them at a time; ``None`` for all.
-        cost: what one evaluation of one sequence takes, relative to other subjects: for the progress bar.
-    """
+    """A source to try samplers on: a finite one is judged word by word, a chain by nats per token and bigrams."""
 
     name: str
     source: FiniteDistribution | HiddenMarkovSource
-    lengths: Tensor
-    samples: int
-    batch_size: int | None = None
-    cost: float = 1.0
+    lengths: Tensor  # the law of its lengths
+    samples: int  # sequences that a trial draws
+    batch_size: int | None = None  # how many of them at a time; all if None
+    cost: float = 1.0  # of one evaluation of one sequence, relative to other subjects: for the progress bar
 
     @cached_property
     def entropy_rate(self) -> Estimate:

@@ -119,8 +119,7 @@ def gap_examples(parts: Sequence[tuple[Sequence[int], Sequence[int], Sequence[in
     ([[5, 6, 7, 8]], [[2, 2, 0, 2]], [[False, False, True, False]])
     """
     x1 = Ragged.from_lists([[*left, *middle, *right] for left, middle, right in parts])
-    sizes = [(len(left), len(middle), len(right)) for left, middle, right in parts]
-    fixed = [[True] * left + [False] * middle + [True] * right for left, middle, right in sizes]
-    gaps = [[False] * left + [True] + [False] * right for left, _, right in sizes]
+    fixed = [[True] * len(left) + [False] * len(middle) + [True] * len(right) for left, middle, right in parts]
+    gaps = [[False] * len(left) + [True] + [False] * len(right) for left, _, right in parts]
     fixed, gaps = (Ragged.from_lists(flags, dtype=torch.bool) for flags in (fixed, gaps))
     return x1, Template.fixed(x1, fixed.values, gaps)

@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from rich.console import Console
-from torch import Tensor
 
 from flexmdm.data import Preparation, Prepared, TextTokenizer, TokenStore, prepare
 from flexmdm.data.reading import RecordSource, absolute
 from flexmdm.data.tokenizers import tokenizer_of
 from flexmdm.tasks.layouts import Layout, layout_of
 from flexmdm.tasks.models import inserts
-from flexmdm.tasks.registry import pipeline_class
+from flexmdm.tasks.registry import class_of
 from flexmdm.tasks.settings import FileSettings
+from flexmdm.tasks.task import HeldOut
 
 if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
     from flexmdm.backbones.model import FlexMDMModel
-
-TOKENIZER_FILE = "tokenizer.json"
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class PreparedTask(FileSettings):
 
     @property
     def _known_tokenizer(self) -> TextTokenizer | None:
-        kept = self.folder is not None and (self.folder / TOKENIZER_FILE).is_file()
+        kept = self.folder is not None and (self.folder / "tokenizer.json").is_file()
         return TextTokenizer.load(self.folder) if kept else None
 
     @cached_property
@@ -164,7 +162,7 @@ class PreparedTask(FileSettings):
         return "".join(parts)
 
     def pipeline(self, model: FlexMDMModel) -> Any:
-        return pipeline_class(self.name)(self, model)
+        return class_of(self.name, "Pipeline")(self, model)
 
 
 def _digest(store: TokenStore) -> str:
@@ -185,7 +183,7 @@ def _digest_of_all(store: TokenStore) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class StoredExamples:
+class StoredExamples(HeldOut):
     """Sequences of a task on disk."""
 
     task: PreparedTask
@@ -193,6 +191,3 @@ class StoredExamples:
 
     def __len__(self) -> int:
         return len(self.store)
-
-    def some(self, num: int, seed: int = 0) -> Tensor:
-        return torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:num]

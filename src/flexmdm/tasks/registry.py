@@ -31,17 +31,12 @@ def task_names() -> list[str]:
 
 def settings_class(name: str | None) -> type[Any]:
     """Return the class with the settings of a task, by its name."""
-    return _class_of(name, "Settings")
+    return class_of(name, "Settings")
 
 
 def task_class(name: str | None) -> type[Task]:
     """Return the class of a task, by its name."""
-    return _class_of(name, "Task")
-
-
-def pipeline_class(name: str) -> type[Any]:
-    """Return the class of the pipeline of a task of this package, by its name."""
-    return _class_of(name, "Pipeline")
+    return class_of(name, "Task")
 
 
 def task_of(stored: dict[str, Any], folder: Path | None = None) -> Task:
@@ -49,7 +44,8 @@ def task_of(stored: dict[str, Any], folder: Path | None = None) -> Task:
     return task_class(stored.get("name")).from_dict(stored, folder)
 
 
-def _class_of(name: str | None, part: str) -> Any:
+def class_of(name: str | None, part: str) -> Any:
+    """Return a class of a task, by its name: its Settings, Task or Pipeline."""
     if name not in _TASKS:
         *others, last = _TASKS
         raise ValueError(f"unknown task {name!r}; the known ones are {', '.join(others)} and {last}")

@@ -45,8 +45,7 @@ class Stored:
         values: dict[str, Any] = {key: value for key, value in stored.items() if key != "name"}
         every = [one.name for one in fields(cls) if one.init]  # ty: ignore[invalid-argument-type]
         known = [name for name in every if name != "folder"]
-        unknown = sorted(set(values) - set(known))
-        if unknown:
+        if unknown := sorted(set(values) - set(known)):
             name = getattr(cls, "name", cls.__name__)
             raise ValueError(f"the {name} task has no {', '.join(unknown)}; it knows {', '.join(known)}")
         return cls(**values, **({"folder": folder} if "folder" in every else {}))
@@ -54,14 +53,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class FileSettings(Stored):
-    """The settings that all tasks on a user's own files have; see also `flexmdm.data.Preparation`.
-
-    Attributes:
-        data_seed: seed of the split and of what is random in the examples.
-        contents: a digest of the data that the run began with, every held-out sequence too (filled in by `settled`).
-        longest: tokens of the longest sequence, to which MDM pads (filled in by `settled`).
-        folder: the folder with the tokenizer, for a task that has been trained already.
-    """
+    """The settings that all tasks on a user's own files have; see also `flexmdm.data.Preparation`."""
 
     data: tuple[str, ...] = ()  # files, folders or data sets
     model: str = FLEXMDM
@@ -74,10 +66,10 @@ class FileSettings(Stored):
     max_length: int = setting(256, help="Most tokens of a sequence. [default: 256]", min=1)
     held_out: float = 0.05
     held_out_data: tuple[str, ...] = ()  # held out instead of a share of the data
-    data_seed: int = 0
-    contents: str | None = None
-    longest: int | None = None
-    folder: Path | None = None
+    data_seed: int = 0  # of the split and of what is random in the examples
+    contents: str | None = None  # digest of the data that the run began with, held-out data too, see `settled`
+    longest: int | None = None  # tokens of the longest sequence, to which MDM pads, see `settled`
+    folder: Path | None = None  # with the tokenizer, for a task that has been trained already
     name: str = field(default="", init=False)
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ the suffix are as many as drawn, again without looking.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import torch
@@ -37,31 +37,23 @@ Parts = tuple[list[int], list[int], list[int]]  # the tokens of prefix, middle a
 class Cutting:
     """How middles are drawn; the first three are relative weights.
 
-    Attributes:
-        line: one whole line that is not blank.
-        lines: 2 to ``most_lines`` whole lines.
-        span: 1 to ``most_tokens`` tokens, n of them with a chance of log((n + 1) / n); a few more where that would cut
-            the bytes of one character apart.
-        most_lines, most_tokens: see there.
-        inside: the chance that an end of a span lies inside a token (which one of several characters must be).
+    A span has n tokens with a chance of log((n + 1) / n), and a few more where that would cut the bytes of one
+    character apart.
     """
 
-    line: float = 0.5
-    lines: float = 0.25
-    span: float = 0.25
+    line: float = 0.5  # one whole line that is not blank
+    lines: float = 0.25  # 2 to most_lines whole lines
+    span: float = 0.25  # 1 to most_tokens tokens
     most_lines: int = 8
     most_tokens: int = 64
-    inside: float = 0.5
+    inside: float = 0.5  # chance that an end of a span lies inside a token (which one of several characters must be)
 
     def __post_init__(self) -> None:
-        if min(self.weights) < 0 or sum(self.weights) <= 0:
-            raise ValueError(f"the weights line, lines and span are not negative, and not all 0; got {self.weights}")
+        weights = astuple(self)[:3]
+        if min(weights) < 0 or sum(weights) <= 0:
+            raise ValueError(f"the weights line, lines and span are not negative, and not all 0; got {weights}")
         if self.most_lines < 2 or self.most_tokens < 1 or not 0 <= self.inside <= 1:
             raise ValueError(f"a cut takes at least 2 lines or 1 token, and inside is a chance; got {self}")
-
-    @property
-    def weights(self) -> tuple[float, float, float]:
-        return self.line, self.lines, self.span
 
 
 @dataclass(frozen=True)
@@ -78,15 +70,12 @@ class Cutter:
     tokenizer: TextTokenizer
 
     def __call__(self, functions: Ragged, cutting: Cutting, longest: int, seed: int, numbers: Tensor) -> list[Parts]:
-        """Draw a cut of each function.
+        """Draw a cut of each function; none is empty, and no token reaches across the end of a line.
 
-        Args:
-            functions: not empty, and no token reaches across the end of a line.
-            cutting: what to draw.
-            longest: where halves of tokens would make a function longer than this, no token is cut.
-            seed, numbers: randomness belongs to the sample numbers ``[B]``.
+        Where halves of tokens would make a function longer than ``longest``, no token is cut. The randomness belongs to
+        the sample numbers ``[B]``.
         """
-        shares = torch.tensor(cutting.weights, dtype=torch.float64).cumsum(0)
+        shares = torch.tensor(astuple(cutting)[:3], dtype=torch.float64).cumsum(0)
         kind = torch.searchsorted(shares / shares[-1], uniform(seed, _KIND, numbers), right=True).clamp(max=_SPAN)
         size, position = uniform(seed, _SIZE, numbers), uniform(seed, _PLACE, numbers)  # [B], in (0, 1)
         lines = 2 + (size * (cutting.most_lines - 1)).long()

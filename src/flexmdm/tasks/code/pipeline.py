@@ -12,7 +12,7 @@ from flexmdm.canvas import Prompt
 from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.tasks.code.preparation import encode_lines
 from flexmdm.tasks.code.task import NUM_SPECIALS, CodeTask
-from flexmdm.tasks.pipeline import Answer, Callback, Generated, Pipeline, of_each, texts_of
+from flexmdm.tasks.pipeline import Answer, Generated, Pipeline, of_each, texts_of
 from flexmdm.tasks.text.pipeline import GAP_MARKER, pieces_of
 
 _ROOM = 1 / 8  # of the longest function, for a middle at least: the text around it is shortened if need be
@@ -50,23 +50,13 @@ class CodePipeline(Pipeline[CodeTask]):
         pairs = of_each(texts, lambda one: _pair(one, gap_marker), options.get("names") or ())
         middles = self.answers(pairs, num, **options)
         around = [pair for pair in pairs for _ in range(num)]
-        whole = [
-            replace(one, text=a + one.text + b, pieces=(a, b)) for one, (a, b) in zip(middles, around, strict=True)
-        ]
+        both = zip(middles, around, strict=True)
+        whole = [replace(one, text=a + one.text + b, pieces=(a, b)) for one, (a, b) in both]
         return texts_of(whole, isinstance(text, str), full)
 
-    def fill(
-        self,
-        pairs: Sequence[tuple[str, str]],
-        num: int = 1,
-        trace: bool = False,
-        seed: int = 0,
-        names: Sequence[str] = (),
-        callback: Callback | None = None,
-        **options: Any,
-    ) -> list[Answer]:
+    def fill(self, pairs: Sequence[tuple[str, str]], num: int = 1, **options: Any) -> list[Answer]:
         """Write ``num`` middles for each pair of a prefix and a suffix, either of which may be empty."""
-        return self.answers(pairs, num, trace, seed, names, callback, **options)
+        return self.answers(pairs, num, **options)
 
     def encode(self, request: tuple[str, str]) -> tuple[list[int], list[int]]:
         """Return the tokens before and behind the gap, as in training: each line on its own.

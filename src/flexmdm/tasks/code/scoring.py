@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from flexmdm.data.formats import read_jsonl
-from flexmdm.evaluation.intervals import Interval, share, wilson
+from flexmdm.evaluation.intervals import Interval, rate, share
 from flexmdm.sandbox import BROKE, Program, run_all
 from flexmdm.tasks.code.problems import Problem, Sample
 
@@ -36,17 +36,16 @@ class Item:
     def passed(self) -> bool:
         return self.result == "passed"
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"passed": self.passed}
+    @property
+    def line(self) -> str:
+        return json.dumps(asdict(self) | {"passed": self.passed}) + "\n"
 
 
 @dataclass(frozen=True)
 class CodeScore:
-    """How many fillings are right.
+    """How many fillings are right: the estimate for each k for which every task has k samples, with its 95% interval.
 
-    Attributes:
-        pass_at: for each k for which every task has k samples, the estimate with its 95% interval, in which tasks that
-            are cut from one function count as a group.
+    In the interval, tasks that are cut from one function count as a group.
     """
 
     items: tuple[Item, ...]
@@ -75,14 +74,12 @@ def score(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> CodeScore:
-    """Run each sample against its problem's tests.
+    """Run each sample against the tests of its problem, which ``problems`` has by its task id.
 
-    Args:
-        problems, samples: the problems by task id, and one or more samples for each that is to count.
-        results: a .jsonl that gets each item as soon as it is known. What it already holds of the same samples with the
-            same tests is not run again, unless the sandbox broke; in the end its lines are in the order of the samples.
-        workers: programs at a time; by default one for each core that this process may use.
-        progress: called with how many are done, and of how many.
+    ``results`` is a .jsonl that gets each item as soon as it is known. What it already holds of the same samples with
+    the same tests is not run again, unless the sandbox broke; in the end its lines are in the order of the samples.
+    ``workers`` programs run at a time, by default one for each core that this process may use. ``progress`` is called
+    with how many are done, and of how many.
 
     >>> problem = Problem("test/0", "def one():\\n", "1", "    return ", "def check(f):\\n    assert f() == 1", "one")
     >>> fillings = [Sample("test/0", text) for text in ("    return ", "    return 2 - ", "    return 1")]
@@ -111,7 +108,7 @@ def score(
             for index, verdict in run_all([programs[number] for number in todo], workers=workers or _cores()):
                 number = todo[index]
                 items[number] = replace(items[number], result=verdict.result)
-                log.write(_line(items[number]))
+                log.write(items[number].line)
                 log.flush()
                 done += 1
                 if progress is not None:
@@ -121,7 +118,7 @@ def score(
         raise OSError(f"not all of the {len(items):,} samples could be tested ({error}){kept}") from error
     if results is not None:
         new = results.with_name(results.name + ".new")
-        new.write_text("".join(map(_line, items)), encoding="utf-8")
+        new.write_text("".join(item.line for item in items), encoding="utf-8")
         new.replace(results)
     return CodeScore(tuple(items), _estimates(items))
 
@@ -166,7 +163,7 @@ def _estimates(items: Sequence[Item]) -> dict[int, Interval]:
         if len(counts) > 1:
             found[k] = share(np.array(values), list(map(function_of, by_task)))
         else:  # one task does not show how tasks differ; for k = 1 its samples give an interval
-            found[k] = Interval(values[0], *(wilson(*counts[0][::-1]) if k == 1 else (0.0, 1.0)))
+            found[k] = rate(*counts[0][::-1]) if k == 1 else Interval(values[0], 0.0, 1.0)
     return found
 
 
@@ -185,7 +182,3 @@ def _take_over(results: Path, items: list[Item]) -> None:
             raise ValueError(f"{where}: this is the result of another sample; delete the file or name another")
         if record.get("program") == items[number].program and record["result"] != BROKE:
             items[number] = replace(items[number], result=record["result"])
-
-
-def _line(item: Item) -> str:
-    return json.dumps(item.to_dict()) + "\n"

@@ -13,11 +13,9 @@ WEIGHTS = {"line": 0.5, "lines": 0.25, "span": 0.25}
 
 @dataclass(frozen=True)
 class CodeSettings(FileSettings):
-    """The settings of Python functions with a gap; for the mixture see `flexmdm.tasks.code.cutting.Cutting`.
+    """The settings of Python functions with a gap; the data is that of a `flexmdm.data.CodeSource`.
 
-    Attributes:
-        data: .py files, files with code in a field, folders, data sets, or ``stdlib``, see `flexmdm.data.CodeSource`.
-        max_length: tokens of a function at most, with up to 3 special ones.
+    ``max_length`` counts up to 3 special tokens too; for the mixture see `flexmdm.tasks.code.cutting.Cutting`.
     """
 
     field: str | None = setting(None, help="Field or column to read. [default: text; code: code]")

@@ -37,14 +37,10 @@ _THINGS = ("pens", "eggs", "nuts", "cups", "keys", "figs", "caps", "pins")
 def problems(
     num: int, seed: int = 0, split: str = "train", events: tuple[int, int] = (1, 5), largest: int = _LARGEST
 ) -> list[WordProblem]:
-    r"""Draw different problems.
+    r"""Draw ``num`` different problems of a split, of which fewer are the first of more with the same seed.
 
-    Args:
-        num, split: how many, and of which split.
-        seed: same seed, same problems; fewer are the first of more.
-        events: how many a chain has, from and to. Each number is drawn equally often, but of short chains there are not
-            many different ones, so that they are rarer among what is found.
-        largest: of all numbers.
+    A chain has from one of ``events`` to the other. Each number is drawn equally often, but of short chains there are
+    not many different ones, so that they are rarer among what is found. No number is above ``largest``.
 
     >>> problem = problems(1, seed=4)[0]
     >>> problem.question, problem.answer

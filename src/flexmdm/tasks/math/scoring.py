@@ -38,18 +38,12 @@ class Item:
 
 @dataclass(frozen=True)
 class MathScore:
-    """The share of solutions that end with the right number.
-
-    Attributes:
-        accuracy: share by the flexible rule (lm-eval's ``flexible-extract``), with its 95% Wilson interval.
-        strict: share by the strict rule (lm-eval's ``strict-match``), likewise.
-        unanswered: number of solutions without any number; they count as wrong.
-    """
+    """The share of solutions that end with the right number, with 95% Wilson intervals."""
 
     items: tuple[Item, ...]
-    accuracy: Interval
-    strict: Interval
-    unanswered: int
+    accuracy: Interval  # by the flexible rule (lm-eval's ``flexible-extract``)
+    strict: Interval  # by the strict rule (lm-eval's ``strict-match``)
+    unanswered: int  # solutions without any number; they count as wrong
 
     def to_dict(self) -> dict[str, Any]:
         rates = {"accuracy": asdict(self.accuracy), "strict": asdict(self.strict)}

@@ -29,10 +29,9 @@ def check(passable: np.ndarray, sequences: Sequence[Sequence[int]], subgoals: Se
     >>> checked.valid, checked.in_order, checked.success
     (array([False,  True,  True]), array([ True,  True, False]), array([False,  True, False]))
     """
+    valid = [_no_walk(passable, s) is None for s in sequences]
     in_order = [_out_of_order(passable, s, goals) is None for s, goals in zip(sequences, subgoals, strict=True)]
-    return Checked(
-        np.array([_no_walk(passable, s) is None for s in sequences], dtype=bool), np.array(in_order, dtype=bool)
-    )
+    return Checked(np.array(valid, dtype=bool), np.array(in_order, dtype=bool))
 
 
 def fault(passable: np.ndarray, sequence: Sequence[int], subgoals: Sequence[int]) -> str | None:

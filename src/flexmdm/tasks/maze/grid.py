@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from random import Random
 
 import numpy as np
@@ -12,9 +12,6 @@ import numpy as np
 @dataclass(frozen=True, eq=False)
 class Maze:
     """A square grid of open cells and walls. Cell (r, c) has token r · size + c, whether it is open or not.
-
-    Attributes:
-        passable: ``[size, size]`` bool, true where a cell is open.
 
     >>> maze = Maze.division(7)
     >>> print("\\n".join("".join(".#"[not cell] for cell in row) for row in maze.passable))
@@ -33,14 +30,10 @@ class Maze:
     8
     """
 
-    passable: np.ndarray
-
-    def __post_init__(self) -> None:
-        passable = self.passable.copy()
-        passable.setflags(write=False)
-        object.__setattr__(self, "passable", passable)
+    passable: np.ndarray  # [size, size] bool, true where a cell is open
 
     @classmethod
+    @lru_cache(maxsize=8)  # the same arguments give the same maze, so that what is cached of one is found again
     def division(cls, size: int, seed: int = 2025, extra_doors: float = 0.5) -> Maze:
         """Make the paper's maze: recursive division, then a share ``extra_doors`` of the thin walls opened for loops.
 
@@ -58,6 +51,7 @@ class Maze:
         doors = np.argwhere(~passable & ((above & below) | (left & right))).tolist()  # walls between two open cells
         for row, column in rng.sample(doors, k=int(len(doors) * extra_doors)):
             passable[row, column] = True
+        passable.setflags(write=False)
         return cls(passable)
 
     @property
@@ -71,9 +65,7 @@ class Maze:
             cells = np.argwhere(self.passable)
             nearest = cells[np.abs(cells - [row, column]).sum(1).argmin()]
             where = "a wall" if inside else f"outside the {self.size} x {self.size} maze"
-            raise ValueError(
-                f"cell ({row}, {column}) is {where}; the nearest open cell is ({nearest[0]}, {nearest[1]})"
-            )
+            raise ValueError(f"cell ({row}, {column}) is {where}; the nearest open cell is {tuple(nearest.tolist())}")
         return row * self.size + column
 
     def cell(self, token: int) -> tuple[int, int]:
@@ -107,18 +99,9 @@ class Maze:
         steps = 0
         while frontier.any():  # all sources at once
             distances[frontier[:-1]] = steps
-            spread = frontier[self.links[:, 0]]
-            for side in self.links.T[1:]:
-                spread |= frontier[side]
-            np.logical_and(spread, distances < 0, out=frontier[:-1])
+            frontier[:-1] = frontier[self.links].any(1) & (distances < 0)
             steps += 1
         return distances
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Maze) and np.array_equal(self.passable, other.passable)
-
-    def __hash__(self) -> int:
-        return hash(self.passable.tobytes())
 
 
 def _divide(room: np.ndarray, rng: Random) -> None:

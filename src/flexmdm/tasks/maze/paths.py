@@ -27,11 +27,6 @@ _FAIR_SIDE = np.array([[sides[draw % len(sides)] for draw in range(12)] for side
 class PathData:
     """Paths between start-goal pairs, those of a pair one after the other and its shortest first.
 
-    Attributes:
-        paths: the tokens of each path, both ends included; no cell twice.
-        pair: ``[num_paths]`` int64, which pair each path belongs to.
-        shortest: ``[num_pairs]`` int64, how many cells a shortest path of each pair has.
-
     >>> data = make_paths(Maze.division(7), pairs=100, per_pair=3)
     >>> data.paths[data.pair == 0].tolist(), data.shortest[0]
     ([[15, 22, 23, 24], [15, 8, 9, 10, 17, 24], [15, 22, 29, 36, 37, 38, 31, 24]], tensor(4))
@@ -40,9 +35,9 @@ class PathData:
     (90, 10)
     """
 
-    paths: Ragged
-    pair: Tensor
-    shortest: Tensor
+    paths: Ragged  # the tokens of each path, both ends included; no cell twice
+    pair: Tensor  # [num_paths] int64, which pair each path belongs to
+    shortest: Tensor  # [num_pairs] int64, how many cells a shortest path of each pair has
 
     def split(self, held_out: float = 0.05, seed: int = 0) -> tuple[PathData, PathData]:
         """Split into training and held-out paths; all paths of a pair are on the same side."""

@@ -21,6 +21,7 @@ from flexmdm.tasks.maze.paths import PathData, choose_subgoals, distinct_problem
 from flexmdm.tasks.maze.settings import MazeSettings
 from flexmdm.tasks.models import inserts
 from flexmdm.tasks.pipeline import Answer, Generated, Pipeline
+from flexmdm.tasks.task import HeldOut
 
 if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
     from flexmdm.backbones.model import FlexMDMModel
@@ -161,7 +162,7 @@ class MazeTask(MazeSettings):
 
 
 @dataclass(frozen=True, eq=False)
-class MazeExamples:
+class MazeExamples(HeldOut):
     """Paths with subgoals drawn anew each time they are seen."""
 
     task: MazeTask
@@ -178,30 +179,17 @@ class MazeExamples:
         chosen = choose_subgoals(paths, counts, self.task.data_seed, numbers)
         if self.task.layout.inserts:
             return self.task.layout.example(paths, through_template(paths, chosen))
-        return self._padded(paths, paths.keep(chosen))
-
-    def some(self, num: int, seed: int = 0) -> Tensor:
-        """Return the indices of ``num`` of them at random, or of all."""
-        return torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:num]
+        subgoals, padding = paths.keep(chosen), [self.task.pad] * self.task.longest_path
+        pairs = zip(subgoals.tolist(), paths.tolist(), strict=True)
+        x1 = Ragged.from_lists([[*goals, self.task.separator, *path, *padding[len(path) :]] for goals, path in pairs])
+        fixed = x1.columns <= subgoals.lengths[x1.rows]  # SEP too; the rest is there from the start
+        return x1, Template.of_roles(x1.with_values(torch.where(fixed, int(Role.FIXED), int(Role.PRESENT))))
 
     def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
         """Return the paths ``index`` ``[B]``, and twice how many of their cells are not given: cells are tokens."""
         x1, template = self.take(index, index)
         cells = template.roles.count(template.roles.values != Role.FIXED)
         return x1, template, cells, cells
-
-    def _padded(self, paths: Ragged, subgoals: Ragged) -> tuple[Ragged, Template]:
-        """Return g1 ... gK SEP path PAD ...: the prompt fixed, the rest present."""
-        task, given = self.task, subgoals.lengths
-        lengths = given + 1 + task.longest_path
-        x1 = Ragged(torch.full((int(lengths.sum()),), task.pad), lengths)
-        separators = x1.offsets[:-1] + given
-        x1.values[x1.offsets[subgoals.rows] + subgoals.columns] = subgoals.values
-        x1.values[separators] = task.separator
-        x1.values[separators[paths.rows] + 1 + paths.columns] = paths.values
-        fixed = x1.columns <= given[x1.rows]  # SEP too
-        roles = x1.with_values(torch.where(fixed, int(Role.FIXED), int(Role.PRESENT)))
-        return x1, Template.of_roles(roles)
 
 
 @dataclass(frozen=True)
@@ -226,8 +214,7 @@ class MazePipeline(Pipeline[MazeTask]):
     def decode(self, request: Sequence[int], tokens: Sequence[int], prompt: Prompt, one: Generated) -> Answer:
         """Return the path."""
         path = self.task.path(one.sequence)
-        measured = one.evaluations, one.hit_max_length
-        return Answer(self.task.show(path), (), tuple(path), *measured, prompt, one.events)
+        return one.answer(self.task.show(path), (), path, prompt)
 
 
 def _is_whole(value: object) -> bool:
@@ -236,6 +223,5 @@ def _is_whole(value: object) -> bool:
 
 def _check_cells(subgoals: int, longest: int, kind: str) -> None:
     if subgoals > longest:
-        raise ValueError(
-            f"no {kind} has {subgoals} cells: the longest has {longest}; take fewer subgoals or a larger maze"
-        )
+        remedy = "take fewer subgoals or a larger maze"
+        raise ValueError(f"no {kind} has {subgoals} cells: the longest has {longest}; {remedy}")

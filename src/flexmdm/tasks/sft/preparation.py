@@ -23,11 +23,10 @@ _PROMPT = "{prompt}"
 
 @dataclass(frozen=True)
 class PromptFormat:
-    r"""Writes prompts.
+    r"""Writes prompts, in one of three styles.
 
-    Args:
-        style: ``plain`` (the prompt and a line break), a text of your own with ``{prompt}`` in it, or ``chat``, the
-            chat template of the tokenizer. In the first two, the turns of a longer conversation become lines.
+    ``plain`` is the prompt and a line break; a text of your own has ``{prompt}`` in it; ``chat`` is the chat template
+    of the tokenizer. In the first two, the turns of a longer conversation become lines.
 
     >>> PromptFormat("Q: {prompt} A:").write((("user", "1 + 1?"),))
     'Q: 1 + 1? A:'

@@ -10,13 +10,7 @@ from flexmdm.tasks.settings import FileSettings
 
 @dataclass(frozen=True)
 class SFTSettings(FileSettings):
-    """The settings of pairs of a prompt and its answer; pairs longer than ``max_length`` are dropped.
-
-    Attributes:
-        remove: of the `flexmdm.data.PairSource`.
-        pad_id: the token that is PAD for MDM; by default a new one behind those of the tokenizer. LLaDA's is its end
-            of text.
-    """
+    """The settings of pairs of a prompt and its answer; pairs longer than ``max_length`` are dropped."""
 
     prompt_field: str | None = setting(
         None, help="Field of the prompt. [default: prompt, question, instruction, messages]"
@@ -29,6 +23,6 @@ class SFTSettings(FileSettings):
         help="Format of a prompt: plain (a line of its own), a text with {prompt} in it, or chat, the chat "
         "template of the tokenizer. [default: plain]",
     )
-    pad_id: int | None = None
-    remove: str | None = None
+    pad_id: int | None = None  # PAD of MDM, by default a new token behind all others; LLaDA's is its end of text
+    remove: str | None = None  # of the `flexmdm.data.PairSource`
     name: str = setting("sft", init=False)

@@ -31,20 +31,12 @@ _LEAST_SHARE = 1 / 3  # of the sequences with gaps: those whose gaps have a leas
 
 @dataclass(frozen=True)
 class Mixture:
-    """How often each kind of template is drawn; the weights are relative.
+    """How often each kind of template is drawn; the weights are relative."""
 
-    Attributes:
-        unconditional: everything is free (the paper's setting is this alone).
-        prefix: the first tokens are fixed.
-        spans: 1 to 5 gaps, some of them perhaps empty, before, between and behind fixed pieces; in a third of these
-            sequences the gaps have a least number of tokens.
-        known_length: nothing is fixed, but all masks are there from the start.
-    """
-
-    unconditional: float = 0.5
-    prefix: float = 0.15
-    spans: float = 0.3
-    known_length: float = 0.05
+    unconditional: float = 0.5  # everything is free (the paper's setting is this alone)
+    prefix: float = 0.15  # the first tokens are fixed
+    spans: float = 0.3  # 1 to 5 gaps, some of them perhaps empty, before, between and behind fixed pieces
+    known_length: float = 0.05  # nothing is fixed, but all masks are there from the start
 
     def __post_init__(self) -> None:
         if min(astuple(self)) < 0 or sum(astuple(self)) <= 0:
@@ -52,12 +44,9 @@ class Mixture:
 
 
 def draw_templates(x1: Ragged, mixture: Mixture, mean_length: float, seed: int, numbers: Tensor) -> Template:
-    """Draw a template for every sequence.
+    """Draw a template for every sequence; the ``mean_length`` of the data sets how long fixed pieces are.
 
-    Args:
-        x1, mixture: the sequences, and how often each kind is drawn.
-        mean_length: of the data, which sets how long fixed pieces are.
-        seed, numbers: randomness belongs to the sample numbers ``[B]``.
+    The randomness belongs to the sample numbers ``[B]``.
 
     >>> x1 = Ragged.from_lists([[1, 2, 3, 4]])
     >>> only = Mixture(unconditional=0, prefix=0, spans=1, known_length=0)
