@@ -57,6 +57,25 @@ def test_a_model_comes_back_as_it_was(model, tmp_path):
     assert torch.equal(before.logits, after.logits) and torch.equal(before.insertions, after.insertions)
 
 
+def test_a_loaded_model_is_saved_with_the_tokenizer_files_beside_its_weights(model, tmp_path):
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    model.save_pretrained(first)
+    plain = {file.name for file in first.iterdir()}
+    names = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}
+    for name in {*names, "notes.txt"}:
+        (first / name).write_text(name)
+    loaded = FlexMDMModel.from_pretrained(first)
+    loaded.save_pretrained(second)
+    assert {file.name for file in second.iterdir()} == plain | names
+    assert all((second / name).read_text() == name for name in names)
+    loaded.save_pretrained(first)  # onto itself
+    assert (first / "tokenizer.json").read_text() == "tokenizer.json"
+    for name in names:
+        (first / name).unlink()
+    FlexMDMModel.from_pretrained(first).save_pretrained(third)
+    assert {file.name for file in third.iterdir()} == plain
+
+
 def test_schedules_vocabulary_mask_and_task_come_back(model, tmp_path):
     """The schedules used for sampling are those it was trained with."""
     model.save_pretrained(tmp_path)

@@ -175,6 +175,16 @@ def test_merged_it_says_the_same_and_needs_no_base(stirred, tmp_path):
     again.generate(num_samples=2, steps=4, seed=0)
 
 
+def test_it_is_saved_with_the_tokenizer_it_was_loaded_with_but_not_once_it_has_another_task(stirred, tmp_path):
+    stirred().save_pretrained(tmp_path / "run")
+    (tmp_path / "run" / "tokenizer.json").write_text("{}")
+    RetrofitModel.from_pretrained(tmp_path / "run").save_pretrained(tmp_path / "copy")
+    assert (tmp_path / "copy" / "tokenizer.json").read_text() == "{}"
+    assert "run" not in (tmp_path / "copy" / "config.json").read_text()
+    retrofit(tmp_path / "run").save_pretrained(tmp_path / "further")
+    assert not (tmp_path / "further" / "tokenizer.json").exists()
+
+
 def test_an_adapter_is_refused_by_another_base(stirred, base, tmp_path, randomised):
     stirred(lora=LORA).save_pretrained(tmp_path / "adapter")
     other = untrained(BODY, mask_id=MASK, insertions=False)
@@ -272,7 +282,7 @@ def test_a_base_of_which_one_matrix_has_changed_is_another(stirred, base, tmp_pa
 def test_adapters_on_weights_in_4_bits_are_merged_into_those_in_16(base, tmp_path, monkeypatch):
     """The quantised weights themselves need a GPU: here they only pretend to be."""
     model = retrofit(base, lora=LORA, dtype=torch.bfloat16).eval()
-    monkeypatch.setattr(Retrofit, "quantised", property(lambda network: network is model.network))
+    monkeypatch.setattr("flexmdm.backbones.retrofit.is_quantised", lambda network: network is model.network)
     expected = predicted(model)
     merged = model.merged()
     assert merged is not model and merged.config.lora is None

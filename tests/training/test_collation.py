@@ -11,7 +11,7 @@ from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.objective import flexmdm_loss
 from flexmdm.schedules import CosineSchedule
 from flexmdm.sequences import Ragged
-from flexmdm.training.collation import Collator, Numbers
+from flexmdm.training.collation import Collator
 
 MASK = 50
 SIZE = 23
@@ -155,8 +155,3 @@ def test_marginalised_and_sampled_targets_belong_to_the_same_states(same):
     a, b = flat(collator(marginalise=True)(range(8))), flat(collator(marginalise=False)(range(8)))
     assert a.pop("gaps expected") is not None
     assert same(a, b)
-
-
-def test_the_data_set_of_the_trainer_is_the_numbers():
-    numbers = Numbers(5)
-    assert [numbers[i] for i in range(len(numbers))] == [0, 1, 2, 3, 4]

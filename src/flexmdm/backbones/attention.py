@@ -15,44 +15,29 @@ _ROTARY_BASE = 10_000.0
 
 @dataclass(frozen=True, eq=False)
 class Bucket:
-    """Sequences of like lengths, padded to the longest for one call of SDPA.
+    """Sequences of like lengths, padded to the longest for one call of SDPA."""
 
-    Attributes:
-        rows: ``[b * w]``, the packed row in each slot (padding repeats the first row of its sequence).
-        shape: (b, w).
-        keys: ``[b, 1, 1, w]`` or ``[b, 1, w, w]`` bool, the slots that each slot attends to; ``None`` for all.
-    """
-
-    rows: Tensor
-    shape: tuple[int, int]
-    keys: Tensor | None
+    rows: Tensor  # [b * w], the packed row in each slot (padding repeats the first row of its sequence)
+    shape: tuple[int, int]  # (b, w)
+    keys: Tensor | None  # [b, 1, 1, w] or [b, 1, w, w] bool, the slots that each slot attends to; None for all
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
     """Where the packed rows of B sequences are, computed once per batch and used by every layer.
 
-    Attributes:
-        sequence: ``[R]``, the sequence of each row.
-        position: ``[R]``, the position of each row in its sequence.
-        offsets: ``[B + 1]``, where each sequence starts; the last is R.
-        longest: the longest sequence.
-        buckets: for attention by SDPA; ``None`` where `attend` takes the kernel for variable lengths.
-        back: ``[R]``, the slot of each row among those of all buckets, one bucket after the other (unused without).
-        unseen_last: whether the last row of each sequence attends to all its rows, but only itself attends to it.
-
     >>> layout = Layout.of(torch.tensor([3, 1, 3]))
     >>> layout.position.tolist(), [bucket.shape for bucket in layout.buckets]
     ([0, 1, 2, 0, 0, 1, 2], [(2, 3), (1, 1)])
     """
 
-    sequence: Tensor
-    position: Tensor
-    offsets: Tensor
+    sequence: Tensor  # [R], the sequence of each row
+    position: Tensor  # [R], the position of each row in its sequence
+    offsets: Tensor  # [B + 1], where each sequence starts; the last is R
     longest: int
-    buckets: list[Bucket] | None
-    back: Tensor
-    unseen_last: bool = False
+    buckets: list[Bucket] | None  # for attention by SDPA; None where attend takes the kernel for variable lengths
+    back: Tensor  # [R], the slot of each row among those of all buckets, one bucket after the other (unused without)
+    unseen_last: bool = False  # the last row of each sequence attends to all its rows, but only itself attends to it
 
     @classmethod
     def of(cls, lengths: Tensor, varlen: bool = False, unseen_last: bool = False) -> Layout:
@@ -60,12 +45,10 @@ class Layout:
         sizes = lengths.tolist()  # the one synchronisation with the device
         total, device = sum(sizes), lengths.device
         offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        index = torch.arange(len(sizes), device=device)
-        sequence = index.repeat_interleave(lengths, output_size=total)
+        sequence = torch.arange(len(sizes), device=device).repeat_interleave(lengths, output_size=total)
         position = torch.arange(total, device=device) - offsets[sequence]
-        longest = max(sizes, default=0)
         buckets, back = (None, position) if varlen else _buckets(sizes, offsets, total, unseen_last)
-        return cls(sequence, position, offsets, longest, buckets, back, unseen_last)
+        return cls(sequence, position, offsets, max(sizes, default=0), buckets, back, unseen_last)
 
     @property
     def is_last(self) -> Tensor:
@@ -153,16 +136,9 @@ def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float
         if not len(q):
             return q.flatten(1)
         bounds = [F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32) for lengths in (per_query, per_key)]
-        mixed = varlen_attn(
-            q,
-            k[keys].contiguous(),
-            v[keys].contiguous(),
-            *bounds,
-            layout.longest,
-            layout.longest,
-            scale=scale,
-            window_size=reach,  # counted from the end of both, so that a lone last row looks back
-        )
+        seen = (x[keys].contiguous() for x in (k, v))
+        # The window is counted from the end of both, so that a lone last row looks back.
+        mixed = varlen_attn(q, *seen, *bounds, layout.longest, layout.longest, scale=scale, window_size=reach)
         return cast(Tensor, mixed).flatten(1)
 
     lengths = layout.offsets.diff()

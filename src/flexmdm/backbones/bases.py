@@ -47,14 +47,11 @@ def digest_of(parts: Parts) -> str:
     weights that are not quantised, at a few of every matrix.
     """
     matrices = [p for block in parts.blocks for p in block.parameters() if p.ndim == 2 and p.is_floating_point()]
-    fine = "" if is_quantised(parts.blocks) else _hash(p[:1, :_HASHED] for p in matrices)
+    fine = "" if is_quantised(parts.blocks) else _hash(p[:1, :64] for p in matrices)
     norms = [block.get_submodule(name) for block in parts.blocks for name in ("attention_norm", "feed_norm")]
     tables = [next(parts.embedding.parameters()), parts.head.get_parameter("weight")]
     ends = [rows for table in tables for rows in (table[:16], table[-16:])]
     return f"{_hash([*(p for norm in [*norms, parts.norm] for p in norm.parameters()), *ends])}-{fine}"
-
-
-_HASHED = 64  # entries of a matrix
 
 
 def _hash(weights: Iterable[Tensor]) -> str:

@@ -41,13 +41,6 @@ class Anatomy:
     The names are those of Llama and its relatives (LLaDA as `flexmdm.backbones.llada` loads it, Qwen2, Mistral). To
     retrofit another one, describe it, as `MODERN_BERT` describes ModernBERT: its attention must take part in
     transformers' attention interface.
-
-    Args:
-        embedding, layers, norm, head, rotary: paths in the model.
-        transform: path of what is between the last norm and the head, if anything is.
-        attention_norm, attention, feed_norm, feed: paths in a layer.
-        queries: names of the linear layers in its attention that get adapters.
-        shifted: whether row i predicts entry i + 1, as in models that were made from autoregressive ones (Dream).
     """
 
     embedding: str = "model.embed_tokens"
@@ -55,13 +48,14 @@ class Anatomy:
     norm: str = "model.norm"
     head: str = "lm_head"
     rotary: str = "model.rotary_emb"
+    # Paths in a layer:
     attention_norm: str = "input_layernorm"
     attention: str = "self_attn"
     feed_norm: str = "post_attention_layernorm"
     feed: str = "mlp"
-    queries: list[str] = field(default_factory=lambda: ["q_proj", "k_proj", "v_proj"])
-    shifted: bool = False
-    transform: str | None = None
+    queries: list[str] = field(default_factory=lambda: ["q_proj", "k_proj", "v_proj"])  # linear layers to adapt
+    shifted: bool = False  # row i predicts entry i + 1, as in models made from autoregressive ones (Dream)
+    transform: str | None = None  # path of what is between the last norm and the head, if anything is
 
 
 MODERN_BERT = Anatomy(
@@ -99,7 +93,6 @@ class Block(nn.Module):
         return self.feed_forward(x + mixed[0][0], modulation)
 
     def feed_forward(self, x: Tensor, modulation: Tensor | None) -> Tensor:
-        """Add the feed-forward branch."""
         return x + self.feed(modulated(self.feed_norm(x), modulation))
 
 

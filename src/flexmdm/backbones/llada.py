@@ -44,19 +44,9 @@ KEY_MAPPING = {rf"^model\.transformer\.{theirs}\.": f"{llama}." for theirs, (lla
     for theirs, (llama, _) in _IN_LAYER.items()
 }
 
-_SUPPORTED = {
-    "block_type": "llama",
-    "layer_norm_type": "rms",
-    "activation_type": "silu",
-    "rope": True,
-    "include_bias": False,
-    "include_qkv_bias": False,
-    "alibi": False,
-    "clip_qkv": None,
-    "attention_layer_norm": False,
-    "scale_logits": False,
-    "input_emb_norm": False,
-}
+_AS_IN_8B = ("block_type", "layer_norm_type", "activation_type", "rope", "include_bias", "include_qkv_bias")
+_WITHOUT = ("alibi", "clip_qkv", "attention_layer_norm", "scale_logits", "input_emb_norm")
+_SUPPORTED = {name: SHAPE_8B[name] for name in _AS_IN_8B} | dict.fromkeys(_WITHOUT, False)
 _SETTINGS = {  # names in a configuration of LLaDA and of Llama
     "embedding_size": "vocab_size",
     "d_model": "hidden_size",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from flexmdm.generation import Generation, generate
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.precision import float64_device
 
+_TOKENIZER_FILES = ("tokenizer*", "special_tokens_map*", "added_tokens*", "chat_template*", "vocab.*", "merges.txt")
+
 
 class NetworkDenoiser:
     """A trained network as a `Denoiser`.
@@ -27,9 +30,7 @@ class NetworkDenoiser:
     Args:
         network: maps (tokens with masks as ``vocab_size``, lengths, given, open_gaps, alpha) to logits ``[M, V]`` at
             the masks and insertions ``[N + B]``; it is put in evaluation mode.
-        vocab_size: clean tokens V.
         mask_id: how a canvas writes a mask; it is never predicted, also where it lies inside V.
-        interpolant: the schedules it was trained with.
     """
 
     def __init__(
@@ -61,9 +62,6 @@ class FlexMDMConfig(PretrainedConfig):
     Args:
         vocab_size, hidden_size, num_layers, num_heads, condition_size, dropout, insertions, expected_gap, regions,
         clock, neighbours: as `DiT` has them. Earlier checkpoints have no ``regions``, and ``waves`` as their clock.
-        mask_id: how a canvas writes a mask; default: V, outside the vocabulary.
-        interpolant: the schedules, as `FlexMDMInterpolant.to_dict` writes them; default: linear.
-        task: what it was trained on, with everything that is needed to use it again.
 
     >>> FlexMDMConfig(vocab_size=10).mask_id
     10
@@ -82,9 +80,9 @@ class FlexMDMConfig(PretrainedConfig):
     neighbours: bool = False
     regions: Sequence[float] | None = None
     clock: str = "waves"
-    mask_id: Any = None
-    interpolant: Any = None
-    task: dict[str, Any] | None = None
+    mask_id: Any = None  # how a canvas writes a mask; default: V, outside the vocabulary
+    interpolant: Any = None  # the schedules, as FlexMDMInterpolant.to_dict writes them; default: linear
+    task: dict[str, Any] | None = None  # what it was trained on, with everything that is needed to use it again
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.regions = self.regions and list(self.regions)
@@ -145,6 +143,15 @@ class FlexMDMModel(PreTrainedModel):
         except SafetensorError as error:
             raise ValueError(f"the weights in {source} are damaged ({error}): fetch or train them again") from error
 
+    def save_pretrained(self, save_directory: Any, *arguments: Any, **options: Any) -> None:
+        """Write the model, with the tokenizer files of the folder that it was loaded from, if there are any."""
+        super().save_pretrained(save_directory, *arguments, **options)
+        source, target = self.name_or_path, Path(save_directory)
+        if source and Path(source).is_dir() and not target.samefile(source):
+            for pattern in _TOKENIZER_FILES:
+                for file in filter(Path.is_file, Path(source).glob(pattern)):
+                    shutil.copy(file, target)
+
     def make_network(self, config: FlexMDMConfig) -> Any:
         """Return the network, which takes and returns what `DiT.forward` does."""
         renamed = {"hidden_size": "hidden", "num_layers": "layers", "num_heads": "heads", "condition_size": "condition"}
@@ -164,15 +171,14 @@ class FlexMDMModel(PreTrainedModel):
         alpha: Tensor | None = None,
     ) -> FlexMDMOutput:
         """Call the network on packed tensors with masks as ``config.mask_id``; default: nothing given, all open."""
+        gaps = len(tokens) + len(lengths)
         given = torch.zeros_like(tokens, dtype=torch.bool) if given is None else given
-        if open_gaps is None:
-            open_gaps = torch.ones(len(tokens) + len(lengths), dtype=torch.bool, device=tokens.device)
+        open_gaps = torch.ones(gaps, dtype=torch.bool, device=tokens.device) if open_gaps is None else open_gaps
         alpha = torch.zeros(len(lengths), device=tokens.device) if alpha is None else alpha
         if tokens.shape != (int(lengths.sum()),):
             raise ValueError(
                 f"tokens must be packed, [{int(lengths.sum())}] for these lengths, but are {list(tokens.shape)}"
             )
-        gaps = len(tokens) + len(lengths)
         sizes = (("given", given, len(tokens)), ("open_gaps", open_gaps, gaps), ("alpha", alpha, len(lengths)))
         for name, value, size in sizes:
             if value.shape != (size,):

@@ -19,7 +19,7 @@ from flexmdm.backbones import bases, llada
 from flexmdm.backbones.bases import Base
 from flexmdm.backbones.encoder import Anatomy, Parts, body_class
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
-from flexmdm.backbones.retrofit_network import Retrofit, RetrofitConfig
+from flexmdm.backbones.retrofit_network import Retrofit, RetrofitConfig, is_quantised
 
 
 class RetrofitModel(FlexMDMModel):
@@ -72,7 +72,6 @@ class RetrofitModel(FlexMDMModel):
         """Load what `save_pretrained` wrote.
 
         Args:
-            folder: where; or a name on the Hub.
             dtype: of all weights; of a model with adapters, of the frozen ones. By default as they were.
             base: where the frozen weights are now, if they have moved.
             device_map: ``{"": device}`` loads frozen weights straight to a device.
@@ -80,6 +79,7 @@ class RetrofitModel(FlexMDMModel):
         """
         folder = Path(folder) if Path(folder).is_dir() else Path(snapshot_download(str(folder)))
         config = config or RetrofitConfig.from_pretrained(folder)
+        config.name_or_path = str(folder)
         stored = _stored_weights(folder)
         if config.lora is None:
             with torch.device("meta"):
@@ -100,17 +100,11 @@ class RetrofitModel(FlexMDMModel):
     @classmethod
     def _frozen_parts(cls, config: RetrofitConfig, folder: Path, dtype: Any, device_map: dict | None = None) -> Parts:
         four_bit = dtype is None and config.base_dtype == "4-bit"
-        usual = torch.float32 if config.base_dtype == "float32" else torch.bfloat16
+        dtype = dtype or (torch.float32 if config.base_dtype == "float32" else torch.bfloat16)
+        anatomy = Anatomy(**config.anatomy)
         moved = f'if they are elsewhere now, write where as "base" in {folder / "config.json"}'
         try:
-            loaded = load_base(
-                config.base or "",
-                dtype=dtype or usual,
-                mask_id=config.mask_id,
-                anatomy=Anatomy(**config.anatomy),
-                four_bit=four_bit,
-                device_map=device_map,
-            )
+            loaded = load_base(config.base or "", dtype, config.mask_id, anatomy, four_bit, device_map)
         except ValueError as error:
             raise ValueError(
                 f"the adapters of {folder} need the weights they were trained on: {error}; {moved}"
@@ -135,7 +129,7 @@ class RetrofitModel(FlexMDMModel):
 
         Weights in 4 bits cannot take up adapters: then it is another model, on the same weights in bfloat16.
         """
-        if self.network.quantised:
+        if is_quantised(self.network):
             config = copy.deepcopy(self.config)
             config.base_dtype = "bfloat16"
             parts = self._frozen_parts(config, Path(config.name_or_path or "."), torch.bfloat16)
@@ -327,6 +321,7 @@ def retrofit(
 
 def _continued(model: FlexMDMModel, common: dict[str, Any]) -> FlexMDMModel:
     """Return a model that needs no other parts, ready for training on another task."""
+    model.name_or_path = ""  # what lies beside its weights belongs to the task it had
     model.config.task = common.get("task")
     model.config.interpolant = common.get("interpolant") or model.config.interpolant
     if getattr(model.config, "lora", None) is None:  # what is trained is trained in full precision

@@ -25,29 +25,18 @@ from flexmdm.backbones.model import FlexMDMConfig
 
 
 class RetrofitConfig(FlexMDMConfig):
-    """The configuration of a retrofitted model.
-
-    Args:
-        encoder: the configuration of the pretrained transformer, as transformers writes it.
-        anatomy: where its parts are.
-        groups: how many consecutive groups of layers have an AdaLN of their own; within one it is shared.
-        lora: rank, alpha and dropout of the adapters; ``None`` trains all weights.
-        base: where the frozen weights are, of a model that is saved without them.
-        base_digest: tells them from others.
-        base_dtype: the precision they are loaded in: ``float32``, ``bfloat16`` or ``4-bit``.
-
-    The rest is as for `FlexMDMConfig`, but the size of the network is the encoder's.
-    """
+    """The configuration of a retrofitted model: as a `FlexMDMConfig`, but the size of the network is the encoder's."""
 
     model_type = "flexmdm-retrofit"
 
+    # The pretrained transformer: its configuration, as transformers writes it, and where its parts are.
     encoder: dict[str, Any] = field(default_factory=lambda: {"model_type": "llama", "vocab_size": 1})
     anatomy: dict[str, Any] = field(default_factory=lambda: asdict(Anatomy()))
-    groups: int = 4
-    lora: dict[str, Any] | None = None
-    base: str | None = None
-    base_digest: str | None = None
-    base_dtype: str | None = None
+    groups: int = 4  # consecutive groups of layers with an AdaLN of their own; within one it is shared
+    lora: dict[str, Any] | None = None  # rank, alpha and dropout of the adapters; None trains all weights
+    base: str | None = None  # where the frozen weights are, of a model that is saved without them
+    base_digest: str | None = None  # tells them from others
+    base_dtype: str | None = None  # the precision they are loaded in: float32, bfloat16 or 4-bit
 
     def __post_init__(self, **kwargs: Any) -> None:
         body = self.encoder_config
@@ -112,14 +101,9 @@ class Retrofit(nn.Module):
         if isinstance(layer, nn.Linear):
             nn.init.zeros_(layer.bias)
 
-    @property
-    def quantised(self) -> bool:
-        """Return whether some of the pretrained weights are in 4 bits."""
-        return is_quantised(self)
-
     def adapt(self, rank: int, alpha: int, dropout: float, queries: list[str]) -> None:
         """Freeze what was pretrained, with LoRA on queries, keys, values and the head."""
-        self.is_loaded_in_4bit = self.quantised  # which PEFT asks for
+        self.is_loaded_in_4bit = is_quantised(self)  # which PEFT asks for
         targets = rf"blocks\.\d+\.attention\.({'|'.join(queries)})|head"
         inject_adapter_in_model(
             LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets), self

@@ -57,7 +57,6 @@ class Preparation:
 
     @property
     def sources(self) -> list[RecordSource]:
-        """Return all that is to be read."""
         return [self.source] if self.held_out_source is None else [self.source, self.held_out_source]
 
     @property
@@ -147,8 +146,7 @@ class Encoder:
 
     def __init__(self, preparation: Preparation, tokenizer: TextTokenizer, folder: Path) -> None:
         self.preparation, self.tokenizer = preparation, tokenizer
-        dtype = token_dtype(tokenizer.size)
-        self.writers = {side: StoreWriter(folder, side, dtype) for side in (TRAIN, VALIDATION)}
+        self.writers = {side: StoreWriter(folder, side, token_dtype(tokenizer.size)) for side in (TRAIN, VALIDATION)}
         self.counts = Counter(
             documents=0, characters=0, skipped=0, empty=0, split=0, dropped=0, sequences=0, tokens=0, unknown=0
         )
@@ -156,7 +154,6 @@ class Encoder:
         self.notes: list[str] = []  # what to say of the data besides the counts
 
     def encode_all(self, bar: ProgressBar) -> None:
-        """Read, encode and store all records."""
         progress = ReadingProgress(bar, "tokenizing", self.preparation.sources)
         try:
             for source in self.preparation.sources:

@@ -39,8 +39,7 @@ class NotPython(BadRecord):
 
 
 Row = tuple[str, Any]
-Select = Callable[[Sequence[str]], list[str]]
-"""Chooses from the names of a table's columns those to read."""
+Select = Callable[[Sequence[str]], list[str]]  # from the names of a table's columns those to read
 
 
 def read_jsonl(path: Path, fields: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -22,16 +22,12 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 class CodeSource(FieldSource):
     """Functions to read; a file, or a row, is one record, so that its functions are held out together.
 
-    Args:
-        paths, field: see `RecordSource` and `FieldSource`; ``stdlib`` is the installed standard library without its
-            tests (``./stdlib`` a folder of that name).
-        skip_bad: count rows that cannot be read and go on, rather than stop at the first. Code that is no Python is
-            always counted and left out.
-        min_lines: of a function.
+    The path ``stdlib`` is the installed standard library without its tests (``./stdlib`` a folder of that name). Code
+    that is no Python is always counted and left out.
     """
 
-    skip_bad: bool = False
-    min_lines: int = 3
+    skip_bad: bool = False  # count rows that cannot be read and go on, rather than stop at the first
+    min_lines: int = 3  # of a function
     endings: ClassVar[tuple[str, ...]] = (".py", ".jsonl", ".csv", ".parquet")
     unit: ClassVar[str] = "program"
     if_empty: ClassVar[str] = "it has no function that is long enough"

@@ -41,19 +41,16 @@ class PairSource(RecordSource):
     """Pairs to read.
 
     Args:
-        paths: see `RecordSource`.
         prompt_field, answer_field: where the prompt and its answer are; by default the first usual names that are there
             (`USUAL`; to an instruction belongs its ``input``, if it has one), or ``messages``, a conversation with
             roles whose last turn of the assistant is the answer.
-        skip_bad: count lines that cannot be read, or where the prompt or the answer is empty, and go on, rather than
-            stop at the first.
         remove: a regular expression; what it finds in answers is left out, such as the annotations of GSM8K for a
             calculator, ``<<48/2=24>>``.
     """
 
     prompt_field: str | None = None
     answer_field: str | None = None
-    skip_bad: bool = False
+    skip_bad: bool = False  # count lines that cannot be read, or lack a prompt or an answer, rather than stop there
     remove: str | None = None
     endings: ClassVar[tuple[str, ...]] = (".jsonl", ".csv", ".parquet")
 

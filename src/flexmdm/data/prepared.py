@@ -37,7 +37,6 @@ class Prepared:
             that were ``split`` or ``dropped`` because they are long; ``sequences`` and ``tokens`` that came out;
             documents with something ``unknown`` to a pretrained tokenizer; of functions also ``duplicates`` that were
             left out.
-        notes: what else there is to say.
     """
 
     tokenizer: TextTokenizer
@@ -45,7 +44,7 @@ class Prepared:
     validation: TokenStore
     counts: dict[str, int]
     folder: Path
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what else there is to say
 
 
 def prepare(
@@ -57,14 +56,14 @@ def prepare(
     """Read, tokenize, cut and store the data, or open what an earlier call stored.
 
     Args:
-        preparation: the data and the settings.
         tokenizer: to use instead of the one in ``preparation``, such as that of a run that was trained on the data,
             for which what was prepared is found even if the files are gone.
         cache: where prepared data is kept; by default $FLEXMDM_CACHE, or flexmdm in the user's cache folder.
         console: where progress and counts go; by default stderr, and the counts only if the data is new.
     """
     asked_for, console = console is not None, console or Console(stderr=True)
-    cache = Path(cache or default_cache())
+    general = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "flexmdm")
+    cache = Path(cache or os.environ.get("FLEXMDM_CACHE") or general).expanduser()
     try:
         folder = cache / _key(preparation, tokenizer)
     except FileNotFoundError as gone:
@@ -95,12 +94,6 @@ def prepare(
 
 
 # The cache ------------------------------------------------------------------------------------------------------------
-
-
-def default_cache() -> Path:
-    """Return $FLEXMDM_CACHE, or ``flexmdm`` in the user's cache folder."""
-    general = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get("FLEXMDM_CACHE") or general / "flexmdm").expanduser()
 
 
 def _key(preparation: Preparation, tokenizer: TextTokenizer | None, by_address: bool = False) -> str:
@@ -139,7 +132,6 @@ def _open(folder: Path) -> Prepared | None:
 
 
 def _make(preparation: Preparation, tokenizer: TextTokenizer | None, folder: Path, console: Console) -> None:
-    """Fill a folder of the cache."""
     with ProgressBar("preparing", console=console) as bar:
         tokenizer = tokenizer or choose_tokenizer(preparation, bar)
         tokenizer.save(folder)

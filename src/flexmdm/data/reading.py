@@ -96,16 +96,10 @@ class FieldSource(RecordSource):
 
 @dataclass(frozen=True)
 class Source(FieldSource):
-    """Texts to read.
+    """Texts to read."""
 
-    Args:
-        paths, field: see `RecordSource` and `FieldSource`.
-        paragraphs: split texts at blank lines. Without it, each line of a .txt is a text.
-        skip_bad: count lines that cannot be read and go on, rather than stop at the first.
-    """
-
-    paragraphs: bool = False
-    skip_bad: bool = False
+    paragraphs: bool = False  # split texts at blank lines; without it, each line of a .txt is a text
+    skip_bad: bool = False  # count lines that cannot be read and go on, rather than stop at the first
     endings: ClassVar[tuple[str, ...]] = (".txt", ".jsonl", ".csv", ".parquet", ".fasta", ".fa")
     default_field: ClassVar[str] = "text"
 
@@ -174,7 +168,6 @@ def _rows(path: str, source: Any, report: ReadReport) -> Iterator[tuple[str, str
 
 
 def _select(source: RecordSource, report: ReadReport, file: Path, header: Sequence[str]) -> list[str]:
-    """Return which columns of a table to read."""
     try:
         chosen = source.columns(header, header=True)
     except BadRecord as error:

@@ -30,14 +30,8 @@ def split_paragraphs(text: str) -> list[str]:
 def chunk(tokens: Sequence[int] | np.ndarray, max_length: int, preferences: Sequence[Delimiter]) -> list[np.ndarray]:
     """Cut a sequence at the delimiter closest to its middle, and so on until no piece is longer than ``max_length``.
 
-    Args:
-        tokens: ``[n]`` token ids.
-        max_length: at least 1.
-        preferences: the best delimiter first; one is used where no better one lies strictly inside. Without
-            any the cut is in the middle.
-
-    Returns:
-        The pieces in order; none is empty.
+    The best delimiter comes first in ``preferences``; another is used where no better one lies strictly inside. Without
+    any the cut is in the middle. No piece is empty.
 
     >>> comma = Delimiter(np.array([False, False, True]), "after")
     >>> [piece.tolist() for piece in chunk([0, 2, 0, 1, 1, 0, 2, 1], 4, [comma])]

@@ -96,7 +96,6 @@ class BalancedStore(TokenStore):
     prompts = cached_property(lambda self: self._spread("prompts"))
 
     def take(self, index: Tensor) -> Ragged:
-        """Return the sequences ``index`` ``[B]``."""
         owner, row = index % len(self._stores), index // len(self._stores)
         positions = [(owner == number).nonzero().flatten() for number in range(len(self._stores))]
         parts = [store.take(row[own] % len(store)) for store, own in zip(self._stores, positions, strict=True)]

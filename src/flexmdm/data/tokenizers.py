@@ -162,7 +162,6 @@ class TextTokenizer:
     # Text to ids and back ---------------------------------------------------------------------------------------------
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text."""
         return [ids.tolist() for ids in self.encode_arrays(texts)]
 
     def encode_arrays(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -274,10 +273,8 @@ class TextTokenizer:
     @cached_property
     def alphabet(self) -> set[str]:
         """Return the characters that the tokens are made of."""
-        model, special = (
-            self._stored["model"],
-            {one["content"] for one in self._stored["added_tokens"] if one["special"]},
-        )
+        model, added = self._stored["model"], self._stored["added_tokens"]
+        special = {token["content"] for token in added if token["special"]}
         prefix, suffix = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
         parts = {token.removeprefix(prefix).removesuffix(suffix) for token in {*self._tokenizer.get_vocab()} - special}
         if model["type"] == "BPE":  # where larger tokens are made of the smallest
@@ -335,20 +332,12 @@ class TextTokenizer:
     def _where(self, condition: Callable[[str], bool]) -> np.ndarray:
         return np.array([condition(token.decode(errors="replace")) for token in self._token_bytes], dtype=bool)
 
-    @cached_property
-    def newline(self) -> np.ndarray:
-        """Return ``[size]`` bool: tokens with a line break; a text may be cut behind them."""
-        return self._where(lambda text: "\n" in text)
-
-    @cached_property
-    def blank(self) -> np.ndarray:
-        """Return ``[size]`` bool: tokens of white space alone."""
-        return self._where(lambda text: not text.strip())
-
-    @cached_property
-    def sentence_end(self) -> np.ndarray:
-        """Return ``[size]`` bool: tokens that end a sentence; a text may be cut behind them."""
-        return self._where(lambda text: text.rstrip().rstrip(_CLOSING).endswith(_SENTENCE_ENDS))
+    # [size] bool: tokens with a line break, of white space alone, at the end of a sentence.
+    newline = cached_property(lambda self: self._where(lambda text: "\n" in text))
+    blank = cached_property(lambda self: self._where(lambda text: not text.strip()))
+    sentence_end = cached_property(
+        lambda self: self._where(lambda text: text.rstrip().rstrip(_CLOSING).endswith(_SENTENCE_ENDS))
+    )
 
     @cached_property
     def word_start(self) -> np.ndarray:

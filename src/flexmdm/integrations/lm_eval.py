@@ -52,8 +52,7 @@ _LM: Any = lm_eval_model.LM if lm_eval_model else object
 _register: Any = lm_eval_registry.register_model if lm_eval_registry else lambda _: lambda kind: kind
 
 _MISSING = "lm-eval is not installed: pip install 'flexmdm[eval]'"
-GAP = "<|gap|>"
-"""The gap in a context of an infilling task."""
+GAP = "<|gap|>"  # in a context of an infilling task
 
 
 @_register("flexmdm")
@@ -83,7 +82,6 @@ class FlexMDMRun(_LM):
         return [(self.responder.log_likelihood(*one.args), False) for one in requests]
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-        """Raise: these models have none."""
         raise NotImplementedError("a run has no window that rolls over a text: measure texts by flexmdm eval")
 
 
@@ -190,15 +188,11 @@ def humaneval_infill(data: str | Path, split: str = "single-line", num: int | No
 
 def _task(name: str, docs: list[dict[str, str]], text: Any, target: Any, measure: str, right: Any) -> dict[str, Any]:
     """Return the configuration of a task that generates, each text right or wrong."""
-
-    def dataset(**_: Any) -> Any:
-        from datasets import Dataset, DatasetDict
-
-        return DatasetDict({"test": Dataset.from_list(docs)})
+    from datasets import Dataset, DatasetDict
 
     return {
         "task": name,
-        "custom_dataset": dataset,
+        "custom_dataset": lambda **_: DatasetDict({"test": Dataset.from_list(docs)}),
         "test_split": "test",
         "output_type": "generate_until",
         "doc_to_text": text,
@@ -245,7 +239,6 @@ def main() -> None:
 
 
 def _evaluate(parser: argparse.ArgumentParser) -> None:
-    """Run one of our tasks, print the figure and write it."""
     import lm_eval
     from lm_eval.tasks import TaskManager
 

@@ -149,10 +149,8 @@ _SCRATCH_OPTIONS = b"size=16m,nr_inodes=1024,mode=777"
 def enter_namespaces(folder: Path) -> None:
     """Move this process where it sees nothing but the standard library, read-only, and has no network.
 
-    Where packages are installed beside the library, there are empty folders instead.
-
-    Args:
-        folder: an empty one; what is mounted there is seen by this process and its children only.
+    Where packages are installed beside the library, there are empty folders instead. What is mounted in ``folder``, an
+    empty one, is seen by this process and its children only.
     """
     user, group = os.geteuid(), os.getegid()
     _call("unshare", _NEW_MOUNTS | _NEW_IPC | _NEW_NETWORK | (_NEW_USER if user else 0))

@@ -16,20 +16,14 @@ class Limits:
 
     CPU time is what decides, so that a verdict does not depend on how busy the machine is: 3 s, the time that the
     HumanEval harness gives. Wall time only ends programs that sleep or wait. A program has one process and one thread.
-
-    Attributes:
-        wall_seconds: wall time of program and tests together.
-        memory_bytes: address space; an interpreter takes 40 MiB of it.
-        file_bytes: size of a file that the program writes.
-        output_bytes: how much of the printed output is kept.
     """
 
     cpu_seconds: float = 3
-    wall_seconds: float = 9.0
-    memory_bytes: int = 512 << 20
-    file_bytes: int = 1 << 20
+    wall_seconds: float = 9.0  # of program and tests together
+    memory_bytes: int = 512 << 20  # address space; an interpreter takes 40 MiB of it
+    file_bytes: int = 1 << 20  # of each file that the program writes
     open_files: int = 32
-    output_bytes: int = 1 << 16
+    output_bytes: int = 1 << 16  # how much of the printed output is kept
 
     def __post_init__(self) -> None:
         wrong = [name for name, value in vars(self).items() if value <= 0]

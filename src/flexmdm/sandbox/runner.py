@@ -44,19 +44,12 @@ _TRIES = 2  # of a program with which the supervisor ends: somebody else may hav
 
 @dataclass(frozen=True)
 class Program:
-    """A program and its tests.
+    """A program and its tests."""
 
-    Attributes:
-        source: not trusted; it defines a function named ``entry_point``.
-        test: trusted; it defines ``check(candidate)``, which raises unless the function is right.
-        entry_point: name of the function that is tested. The tests may also call it by this name.
-        context: trusted source whose other names the tests may use: helper functions that belong to the problem.
-    """
-
-    source: str
-    test: str
-    entry_point: str
-    context: str = ""
+    source: str  # not trusted; it defines a function named entry_point
+    test: str  # trusted; it defines check(candidate), which raises unless the function is right
+    entry_point: str  # the function that is tested; the tests may also call it by this name
+    context: str = ""  # trusted; its other names the tests may use: helper functions that belong to the problem
 
     def __post_init__(self) -> None:
         if not self.entry_point.isidentifier():

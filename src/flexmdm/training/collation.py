@@ -8,7 +8,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from flexmdm.alignment import Alignment, align
 from flexmdm.canvas import Template
@@ -24,39 +23,18 @@ class Examples(Protocol):
 
     def __len__(self) -> int:
         """Return the number of sequences, which is one epoch."""
-        ...
 
     def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
         """Return the sequences ``index`` ``[B]``; the randomness of their templates belongs to ``numbers`` ``[B]``."""
-        ...
-
-
-class Numbers(Dataset):
-    """The data set that a trainer sees: sample numbers 0, 1, 2, ...; `Collator` turns them into examples."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> int:
-        return index
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """States to learn from.
+    """States to learn from."""
 
-    Attributes:
-        sample: the states and what is behind them.
-        alignment: marginalised targets; ``None`` for the one draw of s_t in ``sample``.
-        weight: ``[B]``, of the times (see `sample_times`).
-    """
-
-    sample: InterpolantSample
-    alignment: Alignment | None
-    weight: Tensor
+    sample: InterpolantSample  # the states and what is behind them
+    alignment: Alignment | None  # marginalised targets; None for the one draw of s_t in sample
+    weight: Tensor  # [B], of the times (see sample_times)
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -71,7 +49,6 @@ class Batch:
         return Batch(self.sample.to(device), alignment, self.weight.to(float64_device(device)))
 
     def inputs(self, mask_id: int) -> dict[str, Tensor]:
-        """Return the inputs of the network."""
         canvas = self.sample.canvas
         return {
             "tokens": canvas.tokens.values.masked_fill(canvas.is_mask, mask_id),
@@ -95,25 +72,18 @@ class Collator:
     """Sample numbers to a `Batch`.
 
     Every epoch goes through the examples in another order; times are spread evenly over a batch.
-
-    Args:
-        examples: the data.
-        interpolant: the schedules.
-        mask_id: how the states write a mask.
-        marginalise: targets averaged over all embeddings of a state rather than the one that was drawn.
-        seed: of orders, templates, times and states.
     """
 
     examples: Examples
     interpolant: FlexMDMInterpolant
-    mask_id: int
-    marginalise: bool = True
-    seed: int = 0
+    mask_id: int  # how the states write a mask
+    marginalise: bool = True  # average targets over all embeddings of a state rather than take the one that was drawn
+    seed: int = 0  # of orders, templates, times and states
 
     def __call__(self, numbers: Sequence[int]) -> Batch:
         number = torch.as_tensor(numbers)
         x1, template = self.examples.take(self.order(number), number)
-        t, weight = sample_times(len(number), seed=self._seed_of(number))
+        t, weight = sample_times(len(number), seed=(self.seed << 40) + int(number[0]))
         sample = self.interpolant.sample(x1, t, template, self.seed, self.mask_id, number)
         alignment = align(sample.canvas, x1, template) if self.marginalise else None
         return Batch(sample, alignment, weight)
@@ -132,6 +102,3 @@ class Collator:
             generator = torch.Generator().manual_seed((self.seed << 20) + epoch)
             self._epoch, self._order = epoch, torch.randperm(len(self.examples), generator=generator)
         return self._order
-
-    def _seed_of(self, numbers: Tensor) -> int:
-        return (self.seed << 40) + int(numbers[0])

@@ -49,16 +49,13 @@ class EMA:
         try:
             yield
         finally:
-            self._put(kept)
-
-    def apply(self) -> None:
-        """Give the model the averaged weights, for good."""
-        self._put(self.average)
+            self.apply(kept)
 
     @torch.no_grad()
-    def _put(self, values: dict[str, Tensor]) -> None:
+    def apply(self, values: dict[str, Tensor] | None = None) -> None:
+        """Give the model the averaged weights, or others, for good."""
         for name, p in self.live.items():
-            p.copy_(values[name])
+            p.copy_((values or self.average)[name])
 
     def shard_like(self, model: nn.Module) -> None:
         """Follow the weights of a model that has been sharded."""

@@ -15,11 +15,8 @@ class Muon(torch.optim.Optimizer):
 
     Unlike `torch.optim.Muon` it iterates on all matrices of one shape at once and in their own precision (bfloat16,
     which that one always takes, is several times slower on a CPU), and takes a stack of matrices, such as the
-    projections to queries, keys and values, apart: ``pieces`` says how many lie on top of each other.
-
-    Args:
-        params: matrices, or groups of them with their ``pieces``.
-        lr, weight_decay, momentum: as usual; momentum is Nesterov's.
+    projections to queries, keys and values, apart: ``pieces`` of a group of parameters says how many lie on top of each
+    other. The momentum is Nesterov's.
     """
 
     def __init__(self, params: Any, lr: float, weight_decay: float = 0.0, momentum: float = 0.95) -> None:

@@ -125,12 +125,10 @@ class TimeLimit(TrainerCallback):
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self.end = time.monotonic() + self.seconds
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        over = time.monotonic() > self.end
-        if broadcast_object_list([over])[0]:  # all processes end at the same step
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if broadcast_object_list([time.monotonic() > self.end])[0]:  # all processes end at the same step
             control.should_training_stop = True
             control.should_log = control.should_evaluate = control.should_save = True
-        return control
 
 
 def read_log(file: Path) -> list[dict[str, float]]:

@@ -25,12 +25,10 @@ class Network:
     The paper's maze model is 256 wide with 8 layers, its text model 768 wide with 12. Beside what the help texts say:
 
     Attributes:
-        condition: width of the condition of a new DiT; a ``llada`` has none.
         neighbours: whether two heads of a new DiT look at the tokens left and right from the start; it learns text
             sooner that way. The paper does not say; false starts them like all others.
         base: a model to start from, by its folder or its name on the Hub: LLaDA or a relative, or a run. An MDM is
             retrofitted into a FlexMDM. The numbers above then have no meaning.
-        base_dtype: precision of the frozen weights of a base with adapters.
         lora_rank, lora_alpha: without a rank it goes on as the base is. What adapters add is multiplied by
             alpha / rank, by default 1 as in the paper.
     """
@@ -38,7 +36,7 @@ class Network:
     hidden: int = setting(256, help="Width of a new network.", min=8)
     layers: int = setting(8, help="Number of transformer blocks.", min=1)
     heads: int = setting(8, help="Number of attention heads.", min=1)
-    condition: int = 128
+    condition: int = 128  # width of the condition of a new DiT; a llada has none
     dropout: float = setting(0.1, help="Dropout of a new network.", min=0.0, max=0.9)
     insertion_head: Literal["count", "gap"] = setting(
         "gap", help="Insertion head: count (what is missing in a region, then where), or gap (each gap on its own)."
@@ -49,7 +47,7 @@ class Network:
         "dit", help="Architecture of a new network: dit, or llada for the shape of LLaDA. [default: dit]"
     )
     base: str | None = None
-    base_dtype: Literal["float32", "bfloat16", "4-bit"] = "float32"
+    base_dtype: Literal["float32", "bfloat16", "4-bit"] = "float32"  # of the frozen weights of a base with adapters
     mask_id: int | None = setting(None, help="Mask token of a base that does not say it.", min=0)
     groups: int = setting(
         4, help="Number of groups of layers with an AdaLN of their own, in a base or a llada. [default: 4]", min=1
@@ -92,15 +90,9 @@ class Recipe:
         processes: how many devices take part; torchrun says it. A run can go on with another number if a step still
             takes as many sequences.
         optimizer: ``adamw``, or ``muon`` for the matrices of the blocks with AdamW for the rest.
-        clip: bound of the norm of the gradient.
         warmup, schedule: steps of warm-up; then ``cosine`` to zero, ``restarts``: cosine to zero several times,
             ``constant``, or ``trapezoid``: constant, and over the last fifth of the steps to zero, so that a run can be
             made longer as long as that has not begun.
-        cycles: how many times a schedule of ``restarts`` falls to zero.
-        ema: decay of the average of the weights, which starts fast; the average is what is evaluated and kept.
-        eval_size: how many held-out sequences an evaluation takes.
-        keep: how many checkpoints are kept.
-        log_every: steps between lines of the log.
     """
 
     steps: int = setting(10_000, help="Number of optimizer steps.", min=1)
@@ -111,22 +103,22 @@ class Recipe:
     learning_rate: float = setting(1e-3, help="Learning rate at its highest.", flag="--lr")
     weight_decay: float = 0.01
     beta2: float = 0.99
-    clip: float = 1.0
+    clip: float = 1.0  # bound of the norm of the gradient
     warmup: int = 200
     schedule: Literal["cosine", "restarts", "constant", "trapezoid"] = setting(
         "cosine", help="Schedule of the learning rate: cosine, restarts, constant or trapezoid."
     )
-    cycles: int = 4
-    ema: float = 0.999
+    cycles: int = 4  # how many times a schedule of restarts falls to zero
+    ema: float = 0.999  # decay of the average of the weights, which is what is evaluated and kept
     targets: Literal["marginalised", "sampled"] = setting(
         "marginalised", help="Targets of the loss: marginalised over the alignments, or sampled."
     )
     seed: int = setting(0, help="Seed of all randomness.")
     eval_every: int = setting(500, help="Number of steps between evaluations.", min=1)
-    eval_size: int = 512
+    eval_size: int = 512  # held-out sequences of an evaluation
     save_every: int = setting(500, help="Number of steps between checkpoints.", min=1)
-    keep: int = 2
-    log_every: int = 20
+    keep: int = 2  # checkpoints
+    log_every: int = 20  # steps
     dtype: Literal["float32", "bfloat16"] = setting(
         "float32",
         help="Precision of computation: float32, or bfloat16 (mixed). `flexmdm retrofit`: of frozen weights too.",

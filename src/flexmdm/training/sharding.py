@@ -28,10 +28,8 @@ def is_sharded(model: nn.Module) -> bool:
 
 def set_timeout(seconds: float) -> None:
     """Set how long processes wait for each other, from now on, before they take one for lost."""
-    from torch.distributed import distributed_c10d
-
     if dist.is_initialized():
-        distributed_c10d._set_pg_timeout(timedelta(seconds=seconds))
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds))
 
 
 def shard_like(value: Tensor, weight: Tensor) -> Tensor:

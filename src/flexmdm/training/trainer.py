@@ -16,7 +16,7 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState
 
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.training.checkpoints import keep_latest, latest, seal
-from flexmdm.training.collation import Batch, Collator, Examples, Numbers
+from flexmdm.training.collation import Batch, Collator, Examples
 from flexmdm.training.ema import EMA
 from flexmdm.training.optimizers import make_optimizer
 from flexmdm.training.recipe import Recipe
@@ -41,7 +41,6 @@ class FlexMDMTrainer(Trainer):
     """
 
     model: FlexMDMModel
-    train_dataset: Numbers
 
     def __init__(
         self,
@@ -66,8 +65,8 @@ class FlexMDMTrainer(Trainer):
             model,
             arguments,
             data_collator=cast(Any, collate),  # which makes a Batch, where the Trainer expects a dictionary
-            train_dataset=Numbers(recipe.steps * self._per_step),
-            eval_dataset=Numbers(recipe.eval_size),
+            train_dataset=cast(Any, range(recipe.steps * self._per_step)),  # sample numbers
+            eval_dataset=cast(Any, range(recipe.eval_size)),
             callbacks=[_Upkeep(self), *callbacks],
         )
         self.remove_callback(PrinterCallback)
@@ -89,14 +88,16 @@ class FlexMDMTrainer(Trainer):
     def compute_loss(
         self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Return the mean loss of a `Batch`."""
         output = model(**inputs.inputs(self._mask_id))
         loss = inputs.loss(output.logits, output.insertions, self._interpolant)
         mean = loss.total.mean()
         if not bool(mean.isfinite()):
             self._stop(f"the loss is {float(mean.detach())}", inputs)
         if model.training:
-            self._count(inputs, unmasking=loss.unmasking, insertion=loss.insertion)
+            self.tokens_seen += inputs.num_tokens * self.args.world_size
+            counted = {"unmasking": loss.unmasking, "insertion": loss.insertion, "batches": torch.ones(1)}
+            for name, value in counted.items():
+                self._sums[name] = self._sums.get(name, 0.0) + value.detach().mean().cpu()
         self._last = inputs
         return (mean, output) if return_outputs else mean
 
@@ -148,11 +149,6 @@ class FlexMDMTrainer(Trainer):
     def start_clock(self) -> None:
         """Measure the speed from here on."""
         self._since, self._tokens_then = time.perf_counter(), self.tokens_seen
-
-    def _count(self, batch: Batch, **losses: Tensor) -> None:
-        self.tokens_seen += batch.num_tokens * self.args.world_size
-        for name, loss in {**losses, "batches": torch.ones(1)}.items():
-            self._sums[name] = self._sums.get(name, 0.0) + loss.detach().mean().cpu()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add both terms of the loss, the speed and what was seen to every line about training."""
@@ -308,14 +304,12 @@ def _arguments(recipe: Recipe, folder: Path, device: str | None, report_to: Sequ
         gradient_checkpointing=recipe.gradient_checkpointing,
         eval_strategy="steps",
         eval_steps=recipe.eval_every,
-        save_strategy="steps",
         save_steps=recipe.save_every,
         logging_steps=recipe.log_every,
         logging_nan_inf_filter=False,
         report_to=list(report_to) or "none",
         remove_unused_columns=False,
         train_sampling_strategy="sequential",  # the Collator shuffles
-        dataloader_num_workers=0,
         disable_tqdm=True,
         use_cpu=runs_on_cpu(device),
         ddp_find_unused_parameters=False,
