@@ -105,6 +105,10 @@ def _answer(
         typer.Option(help="Read one text per line from a file (code: one program).", exists=True, dir_okay=False),
     ] = None,
     num: Annotated[int, typer.Option("--num", "-n", min=1, help="Number of answers per text.")] = 1,
+    draws: Annotated[
+        int | None,
+        typer.Option(min=1, help="Draws per answer; the most probable are kept. [default: 8 to fill gaps of texts]"),
+    ] = None,
     minimum: Annotated[int, typer.Option("--minimum", "--min", min=0, help="Fewest tokens of a gap.")] = 0,
     maximum: Annotated[
         int | None, typer.Option("--maximum", "--max", min=1, help="Most tokens of a gap. [default: any]")
@@ -133,7 +137,8 @@ def _answer(
     task, model = shared.load(run, pretrained, device, sampling.get("sampler"))
     pipeline = task.pipeline(model)
     texts, names = read_texts(text, file, pipeline.whole_files)
-    gaps = {"minimum": minimum or None, "maximum": maximum, "gap_marker": gap_marker}
+    draws = draws or (pipeline.draws if method == "infill" else 1)
+    gaps = {"minimum": minimum or None, "maximum": maximum, "gap_marker": gap_marker, "draws": draws}
     sampling |= {name: value for name, value in gaps.items() if value is not None}
     _write(pipeline, method, texts, num, watch, json, names=names, seed=seed, **sampling)
 
@@ -173,6 +178,6 @@ def _write(
     from flexmdm.tasks.pipeline import progress_bar
 
     request = [texts] if texts else []
-    with progress_bar(max(len(texts), 1) * num) as bar:
+    with progress_bar(max(len(texts), 1) * num * settings.get("draws", 1)) as bar:
         answers = getattr(pipeline, method)(*request, num, full=True, trace=watch, callback=bar, **settings)
     show(pipeline, answers, texts, json, watch)

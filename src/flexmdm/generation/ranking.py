@@ -36,9 +36,9 @@ def answer_likelihood(
     >>> prompt = Prompt.infill([[0], [2]])
     >>> out = generate(source.denoiser(), 4, prompts=[prompt], seed=1)
     >>> out.sequences
-    [[0, 1, 2], [0, 1, 2], [0, 2], [0, 1, 2]]
+    [[0, 1, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
     >>> answer_likelihood(source.denoiser(), [prompt] * 4, out.sequences, out.given, exact=True).nats.neg().exp()
-    tensor([0.7500, 0.7500, 0.2500, 0.7500], dtype=torch.float64)
+    tensor([0.7500, 0.2500, 0.7500, 0.7500], dtype=torch.float64)
     """
     x1 = Ragged.from_lists(sequences)
     roles = x1.with_values(torch.full_like(x1.values, Role.FREE))

@@ -93,6 +93,7 @@ class Pipeline(Generic[AnyTask]):
     task_name: ClassVar[str] = ""  # the task whose runs it takes
     uses: ClassVar[str] = ""  # for errors, the commands that such a run is for
     whole_files: ClassVar[bool] = False  # a file is one text, and not one text per line
+    draws: ClassVar[int] = 1  # draws per answer of `infill`
 
     @classmethod
     def from_pretrained(cls, run: str | Path, device: str | None = None) -> Self:
@@ -121,7 +122,8 @@ class Pipeline(Generic[AnyTask]):
 
     def row(self, answer: Answer) -> dict[str, Any]:
         """Return an answer as a file has it."""
-        return {"text": answer.text, "gaps": list(answer.gaps), "evaluations": answer.evaluations}
+        row = {"text": answer.text, "gaps": list(answer.gaps), "evaluations": answer.evaluations}
+        return row if answer.log_prob is None else row | {"log_prob": answer.log_prob}
 
     # From requests to answers -----------------------------------------------------------------------------------------
 

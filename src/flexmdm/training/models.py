@@ -47,8 +47,7 @@ def _newer_checkpoint(folder: Path) -> Path | None:
         return checkpoint
     if not (folder / CONFIG_FILE).is_file():
         raise ValueError(f"{folder} is not a run: it has no {CONFIG_FILE} beside its weights")
-    step = json.loads((folder / CONFIG_FILE).read_text()).get("step")
-    if step is None or all(step_of(other) <= step for other in checkpoints(folder)):
+    if not checkpoints(folder) or (step := json.loads((folder / CONFIG_FILE).read_text()).get("step")) is None:
         return None
     newest = latest(folder, warnings.warn)
     return newest if newest is not None and step_of(newest) > step else None

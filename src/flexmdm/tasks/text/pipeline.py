@@ -33,6 +33,7 @@ class TextPipeline(Pipeline[TextTask]):
 
     task_name: ClassVar[str] = "text"
     uses: ClassVar[str] = "flexmdm sample RUN, flexmdm complete RUN TEXT, flexmdm infill RUN TEXT"
+    draws: ClassVar[int] = DEFAULTS["filling"].draws
 
     @property
     def tokenizer(self) -> TextTokenizer:
@@ -64,7 +65,7 @@ class TextPipeline(Pipeline[TextTask]):
         first; with ``draws=1`` they come as they are drawn. The other options are those of `fill`: ``minimum`` and
         ``maximum`` tokens per gap, ``seed``, and those of `flexmdm.generate`.
         """
-        options["draws"] = DEFAULTS["filling"].draws if draws is None else draws
+        options = {"purpose": "filling", "draws": self.draws if draws is None else draws, **options}
         texts = [text] if isinstance(text, str) else list(text)
         pieces = of_each(texts, lambda one: pieces_of(one, gap_marker), options.get("names") or ())
         return texts_of(self.fill(pieces, num, **options), isinstance(text, str), full)
