@@ -236,6 +236,17 @@ def test_the_text_model_that_comes_with_the_package_fills_gaps(command):
     assert len(lines) == 2 and all(line.startswith("The ") and " is a city in " in line for line in lines)
 
 
+def test_a_model_without_its_data_is_measured_by_its_samples_alone(command, tmp_path):
+    file = tmp_path / "figures.json"
+    options = "--num", 4, "--steps", 2, "--reference", "none"
+    out, err, code = command("eval", "--pretrained", "text", *options, "--json", file)
+    assert code == 0 and "no likelihood" in out, err
+    figures = json.loads(file.read_text())
+    assert figures["num"] == 4 and figures["entropy"] > 0 and figures["length_w1"] is None
+    out, err, code = command("eval", "--pretrained", "text", *options, "--page", tmp_path / "page.html")
+    assert code == 2 and "held-out texts" in err
+
+
 def test_a_pipeline_loads_a_run_by_its_folder(run):
     assert TextPipeline.from_pretrained(run).infill("a___", steps=4).startswith("a")
 

@@ -51,7 +51,9 @@ class Sampling:
         help=f"tau, adaptive, spaced, likeliest, or (MDM only) low_confidence. [default: {DEFAULT_SAMPLER}]",
         parse=_sampler,
     )
-    steps: int | None = setting(None, help=f"Steps of the sampler. {STEP} [default: 64]", min=1)
+    steps: int | None = setting(
+        None, help=f"Steps of the sampler. {STEP} [default: 64, or 32 to fill gaps of texts]", min=1
+    )
     temperature: float | None = setting(None, help="0 takes the most probable token. [default: 1; maze: 0]", min=0.0)
     top_p: float | None = setting(None, help="Draw from the most probable tokens of this mass.", min=0.0, max=1.0)
     confidence: str | None = setting(

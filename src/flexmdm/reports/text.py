@@ -54,20 +54,29 @@ def evaluate(
     for name, pipeline in runs.items():
         check(name, pipeline, steps, **options)
     first = next(iter(runs.values()))
-    if len({pipeline.task.compared_on for pipeline in runs.values()}) > 1:
+    if len(runs) > 1 and len({pipeline.task.compared_on for pipeline in runs.values()}) > 1:
         raise ValueError(
             f"{' and '.join(runs)} learned from other data, hold out other data or have other tokens: compare them "
             "one by one"
         )
     judge = Judge.of(first, _reference(reference, console, str(first.model.device)))
-    scores = [judge.held_out(num)]
+    if not judge.texts:
+        if page is not None:
+            raise ValueError(f"a page compares with held-out texts: it needs {', '.join(first.task.data)}")
+        console.print(
+            f"without {', '.join(first.task.data)}, which it learned from, samples are compared with no held-out texts "
+            "and there is no likelihood",
+            highlight=False,
+        )
+        likelihoods = 0
+    scores = [judge.held_out(num)] if judge.texts else []
     for name, pipeline in runs.items():
         scores += [measure(name, pipeline, judge, num, count, **options) for count in steps]
     table = table_of(scores, f"{num:,} samples each, against {len(judge.texts):,} held-out sequences")
     cut = sum(score.truncated for score in scores)
     if cut:
         table.caption = f"{table.caption}; {cut:,} texts were cut to the reference model's window"
-    if min(num, len(judge.texts)) < ENOUGH:
+    if judge.texts and min(num, len(judge.texts)) < ENOUGH:
         few = f"the intervals of W1 and KS are too narrow, as they need {ENOUGH} samples and as many held-out sequences"
         table.caption = f"{table.caption}; {few}"
     console.print(table)
@@ -92,8 +101,15 @@ def evaluate(
         )
     bits_of = {score.model: score.to_dict() | {"likelihood_num": score.num} for score in known}
     rows = [
-        by_name({**bits_of.get(score.model, {"likelihood_num": 0}), **score.to_dict(), "xz_bits_per_character": xz})
-        for score in scores[1:]
+        by_name(
+            {
+                **bits_of.get(score.model, {"likelihood_num": 0}),
+                **score.to_dict(),
+                "xz_bits_per_character": xz if judge.texts else None,
+            }
+        )
+        for score in scores
+        if score.steps
     ]
     if keep is not None:
         keep(rows)

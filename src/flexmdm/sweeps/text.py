@@ -119,14 +119,20 @@ class Judge:
 
     @classmethod
     def of(cls, pipeline: TextPipeline, lm: ReferenceLM | None = None, most: int | None = None) -> Judge:
-        """Return all held-out sequences of a run, in random order."""
+        """Return all held-out sequences of a run, in random order; none if its data is not at hand."""
+        if not pipeline.task.has_data:
+            return cls([], [], lm, most)
         held_out = pipeline.task.validation
         tokens = held_out.store.take(held_out.some(len(held_out))).tolist()
         return cls([pipeline.task.text.decode(sequence) for sequence in tokens], tokens, lm, most)
 
     def figures(self, texts: Sequence[str], tokens: Sequence[Sequence[int]]) -> dict[str, Any]:
         """Return the measures of texts, whoever wrote them, by their names in a `TextScore`."""
-        fidelity = length_fidelity([len(t) for t in tokens], [len(t) for t in self.tokens])
+        w1, ks = _NOTHING, _NOTHING
+        if self.tokens:
+            fidelity = length_fidelity([len(t) for t in tokens], [len(t) for t in self.tokens])
+            w1 = Interval(fidelity.w1, fidelity.w1_low, fidelity.w1_high)
+            ks = Interval(fidelity.ks, fidelity.ks_low, fidelity.ks_high)
         perplexity, kept, read, truncated = _NOTHING, math.nan, 0, 0
         if self.lm is not None:
             given = texts[: self.most]
@@ -134,8 +140,8 @@ class Judge:
                 found = generative_perplexity(self.lm, given, progress=bar.update)
             perplexity, kept, read, truncated = found.corpus, found.kept_share, len(given), found.truncated
         return {
-            "length_w1": Interval(fidelity.w1, fidelity.w1_low, fidelity.w1_high),
-            "length_ks": Interval(fidelity.ks, fidelity.ks_low, fidelity.ks_high),
+            "length_w1": w1,
+            "length_ks": ks,
             "generative_perplexity": perplexity,
             "kept": kept,
             "entropy": unigram_entropy(tokens),
@@ -155,7 +161,7 @@ class Judge:
 
     def xz(self) -> float:
         """Return the bits per character of xz on the held-out texts."""
-        return xz_bits_per_character(self.texts)
+        return xz_bits_per_character(self.texts) if self.texts else math.nan
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,12 @@ class PreparedTask(FileSettings):
             )
         return settled.prepared
 
+    @property
+    def has_data(self) -> bool:
+        """Return whether what it learned from should be at hand: a model that was passed on keeps the names alone."""
+        paths = *self.data, *self.held_out_data
+        return all(path.startswith("hf:") or Path(path).is_absolute() or Path(path).exists() for path in paths)
+
     @cached_property
     def train(self) -> Any:
         return self.examples(self, self.prepared.train)
