@@ -9,6 +9,8 @@ under TYPE_CHECKING count like all others; the lazy table of names in flexmdm/__
 import ast
 from pathlib import Path
 
+import flexmdm
+
 SOURCE = Path(__file__).parents[1] / "src"
 CORE = (
     "sequences canvas schedules interpolants alignment objective oracle rates randomness precision quadrature denoiser "
@@ -92,3 +94,10 @@ def test_modules_import_only_lower_floors_apart_from_a_list_that_only_shrinks():
 
 def test_modules_import_each_other_in_no_circle_apart_from_a_list_that_only_shrinks():
     assert cycles(imports()) == CYCLES
+
+
+def test_type_checkers_see_the_public_names_and_no_others():
+    tree = ast.parse((SOURCE / "flexmdm" / "__init__.py").read_text())
+    typed = next(node for node in tree.body if isinstance(node, ast.If))
+    names = [alias.name for node in typed.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert sorted(names) == flexmdm.__all__

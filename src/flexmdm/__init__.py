@@ -6,7 +6,7 @@ The names below are imported when they are first used, so that ``import flexmdm`
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the same names as below
     from flexmdm.alignment import Alignment, align
     from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
     from flexmdm.canvas import Canvas, Prompt, Role, Template
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from flexmdm.tasks.sft.pipeline import SFTPipeline
     from flexmdm.tasks.text.pipeline import TextPipeline
 
-_HOME = {
+_HOME = {  # the public names, by their module
     "alignment": ["Alignment", "align"],
     "backbones.model": ["FlexMDMConfig", "FlexMDMModel"],
     "canvas": ["Canvas", "Prompt", "Role", "Template"],
@@ -54,42 +54,7 @@ _HOME = {
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
-__all__ = [
-    "Alignment",
-    "Canvas",
-    "CodePipeline",
-    "CosineSchedule",
-    "EarlySchedule",
-    "Denoiser",
-    "FiniteDistribution",
-    "FlexMDMConfig",
-    "FlexMDMInterpolant",
-    "FlexMDMModel",
-    "Generation",
-    "GeometricSchedule",
-    "HiddenMarkovSource",
-    "ImpossibleCanvas",
-    "InterpolantSample",
-    "Likelihood",
-    "LinearSchedule",
-    "Loss",
-    "PolynomialSchedule",
-    "Prediction",
-    "Prompt",
-    "Ragged",
-    "Role",
-    "SFTPipeline",
-    "Sampler",
-    "Schedule",
-    "SineSchedule",
-    "Template",
-    "TextPipeline",
-    "align",
-    "flexmdm_loss",
-    "generate",
-    "likelihood",
-    "sample_times",
-]
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
