@@ -30,29 +30,22 @@ if TYPE_CHECKING:  # the same names as below
     from flexmdm.tasks.text.pipeline import TextPipeline
 
 _HOME = {  # the public names, by their module
-    "alignment": ["Alignment", "align"],
-    "backbones.model": ["FlexMDMConfig", "FlexMDMModel"],
-    "canvas": ["Canvas", "Prompt", "Role", "Template"],
-    "denoiser": ["Denoiser", "ImpossibleCanvas", "Prediction"],
-    "generation": ["Generation", "Sampler", "generate"],
-    "interpolants": ["FlexMDMInterpolant", "InterpolantSample", "sample_times"],
-    "objective": ["Likelihood", "Loss", "flexmdm_loss", "likelihood"],
-    "oracle": ["FiniteDistribution", "HiddenMarkovSource"],
-    "schedules": [
-        "CosineSchedule",
-        "EarlySchedule",
-        "GeometricSchedule",
-        "LinearSchedule",
-        "PolynomialSchedule",
-        "Schedule",
-        "SineSchedule",
-    ],
-    "sequences": ["Ragged"],
-    "tasks.code.pipeline": ["CodePipeline"],
-    "tasks.sft.pipeline": ["SFTPipeline"],
-    "tasks.text.pipeline": ["TextPipeline"],
+    "alignment": "Alignment align",
+    "backbones.model": "FlexMDMConfig FlexMDMModel",
+    "canvas": "Canvas Prompt Role Template",
+    "denoiser": "Denoiser ImpossibleCanvas Prediction",
+    "generation": "Generation Sampler generate",
+    "interpolants": "FlexMDMInterpolant InterpolantSample sample_times",
+    "objective": "Likelihood Loss flexmdm_loss likelihood",
+    "oracle": "FiniteDistribution HiddenMarkovSource",
+    "schedules": "Schedule CosineSchedule EarlySchedule GeometricSchedule LinearSchedule "
+    "PolynomialSchedule SineSchedule",
+    "sequences": "Ragged",
+    "tasks.code.pipeline": "CodePipeline",
+    "tasks.sft.pipeline": "SFTPipeline",
+    "tasks.text.pipeline": "TextPipeline",
 }
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = sorted(_MODULE_OF)
 

@@ -186,7 +186,8 @@ class EarlySchedule(Schedule):
     """1 - (1 - t) ** exponent: with a large exponent nearly all of it happens at the start.
 
     As an insertion schedule it sets the length first and leaves most of the time to the reveals. Exponents are at most
-    4: beyond, alpha is rounded to 1 while tokens are still masked, and a clock that stands still tells no time.
+    4: beyond, alpha is rounded to 1 while tokens are still masked, and a clock that stands still tells no time. (A
+    network sees alpha in single precision, where that is so for the last hundredth of the time with exponent 4.)
 
     >>> EarlySchedule(exponent=4.0).value(0.5)
     tensor(0.9375, dtype=torch.float64)

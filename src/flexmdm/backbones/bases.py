@@ -178,6 +178,8 @@ def too_large(base: str | Path, needed: str, device_map: dict[str, Any] | None) 
 
 def free_memory(device_map: dict[str, Any] | None) -> int:
     """Return the free bytes of the GPU that all weights go to, or of the machine."""
+    if device_map is not None and (not isinstance(device_map, dict) or list(device_map) != [""]):
+        raise ValueError(f'device_map is {{"": device}}: a model is not spread over devices, got {device_map!r}')
     if device_map is None or not torch.cuda.is_available():
         return psutil.virtual_memory().available
     return torch.cuda.mem_get_info(device_map[""])[0]

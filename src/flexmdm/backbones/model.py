@@ -145,12 +145,13 @@ class FlexMDMModel(PreTrainedModel):
 
     def save_pretrained(self, save_directory: Any, *arguments: Any, **options: Any) -> None:
         """Write the model, with the tokenizer files of the folder that it was loaded from, if there are any."""
-        super().save_pretrained(save_directory, *arguments, **options)
         source, target = self.name_or_path, Path(save_directory)
-        if source and Path(source).is_dir() and not target.samefile(source):
+        if source and Path(source).is_dir() and target.resolve() != Path(source).resolve():
+            target.mkdir(parents=True, exist_ok=True)
             for pattern in _TOKENIZER_FILES:
                 for file in filter(Path.is_file, Path(source).glob(pattern)):
                     shutil.copy(file, target)
+        super().save_pretrained(save_directory, *arguments, **options)
 
     def make_network(self, config: FlexMDMConfig) -> Any:
         """Return the network, which takes and returns what `DiT.forward` does."""

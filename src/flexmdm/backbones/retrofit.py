@@ -336,8 +336,9 @@ def untrained(encoder: PretrainedConfig, mask_id: int, **common: Any) -> Retrofi
 
 def _converted(dit: FlexMDMModel, common: dict[str, Any]) -> FlexMDMModel:
     """Return a FlexMDM from an MDM, or an MDM from a FlexMDM: a DiT gets or loses only its insertion head."""
-    own = {name: getattr(dit.config, name) for name in FlexMDMConfig.__annotations__}
-    model = FlexMDMModel(FlexMDMConfig(**own | common))
+    own: dict[str, Any] = {name: getattr(dit.config, name) for name in FlexMDMConfig.__annotations__}
+    own |= {"task": None, "regions": None, "expected_gap": 1.0} | common
+    model = FlexMDMModel(FlexMDMConfig(**own))
     model.load_state_dict(dit.state_dict(), strict=False)
     return model.train()
 

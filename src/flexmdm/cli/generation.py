@@ -107,7 +107,7 @@ def _answer(
     num: Annotated[int, typer.Option("--num", "-n", min=1, help="Number of answers per text.")] = 1,
     draws: Annotated[
         int | None,
-        typer.Option(min=1, help="Draws per answer; the most probable are kept. [default: 8 to fill gaps of texts]"),
+        typer.Option(min=1, help="Draws per answer; the most probable are kept. [default: 8 for texts, else 1]"),
     ] = None,
     minimum: Annotated[int, typer.Option("--minimum", "--min", min=0, help="Fewest tokens of a gap.")] = 0,
     maximum: Annotated[
@@ -137,7 +137,8 @@ def _answer(
     task, model = shared.load(run, pretrained, device, sampling.get("sampler"))
     pipeline = task.pipeline(model)
     texts, names = read_texts(text, file, pipeline.whole_files)
-    draws = draws or (pipeline.draws if method == "infill" else 1)
+    if draws is None and method == "infill" and pipeline.draws > 1:
+        draws = pipeline.draws
     gaps = {"minimum": minimum or None, "maximum": maximum, "gap_marker": gap_marker, "draws": draws}
     sampling |= {name: value for name, value in gaps.items() if value is not None}
     _write(pipeline, method, texts, num, watch, json, names=names, seed=seed, **sampling)

@@ -24,6 +24,7 @@ def answer_likelihood(
     """Return -log p(answer | prompt) of each answer in nats: an upper bound, exact when the denoiser is.
 
     All answers are measured with the same random numbers, so that their order is stable although each figure is noisy.
+    Where a prompt has masks in an open gap, it is the probability of the answer and of which of its tokens they became.
 
     Args:
         denoiser: f and g.

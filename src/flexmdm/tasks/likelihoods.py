@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from flexmdm.canvas import Prompt, Template
+from flexmdm.denoiser import Denoiser
 from flexmdm.evaluation.distances import Estimate
 from flexmdm.generation.ranking import answer_likelihood
 from flexmdm.objective import likelihood
@@ -75,7 +76,7 @@ def bits_of(model: FlexMDMModel, task: Task, tokens: Sequence[int], num_times: i
 
 
 def answer_nats(
-    model: FlexMDMModel,
+    denoiser: Denoiser,
     task: Task,
     prompts: Sequence[Prompt],
     sequences: Sequence[Sequence[int]],
@@ -83,8 +84,11 @@ def answer_nats(
     num_times: int = 32,
     seed: int = 0,
 ) -> Tensor:
-    """Return -log p(answer | prompt) of each generated sequence in nats, ``[B]``, all by the same random numbers."""
-    denoiser, at_a_time = model.denoiser(), max(_LARGEST // (num_times * task.width * task.vocab_size), 1)
+    """Return -log p(answer | prompt) of each generated sequence in nats, ``[B]``, all by the same random numbers.
+
+    For MDM what follows the first PAD is part of an answer.
+    """
+    at_a_time = max(_LARGEST // (num_times * task.width * task.vocab_size), 1)
     parts = []
     for start in range(0, len(prompts), at_a_time):
         part = slice(start, start + at_a_time)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
@@ -42,7 +45,8 @@ class Answer:
         context, around: tokens of the given text that the model saw, and that there are; fewer if they left no room.
         pieces: the given text before, between and behind the gaps, where the answer is the whole text.
         fits: whether it can stand where it stands: no gap is empty, and words do not run into a space that was given.
-        log_prob: log of its probability given the prompt, in nats, where answers were ranked.
+        log_prob: log of its probability given the prompt in nats, where answers were ranked: an estimated lower bound
+            (and if gaps have a least length, also of which of its tokens are the masks that they began with).
     """
 
     text: str
@@ -123,7 +127,7 @@ class Pipeline(Generic[AnyTask]):
     def row(self, answer: Answer) -> dict[str, Any]:
         """Return an answer as a file has it."""
         row = {"text": answer.text, "gaps": list(answer.gaps), "evaluations": answer.evaluations}
-        return row if answer.log_prob is None else row | {"log_prob": answer.log_prob}
+        return row if answer.log_prob is None or math.isinf(answer.log_prob) else row | {"log_prob": answer.log_prob}
 
     # From requests to answers -----------------------------------------------------------------------------------------
 
@@ -178,13 +182,16 @@ class Pipeline(Generic[AnyTask]):
         first = {name: index for index, name in reversed(list(enumerate(names)))}  # of equal draws one is measured
         measured, prompts = [found[i] for i in first.values()], [answers[i].prompt for i in first.values()]
         sequences, given = [one.sequence for one in measured], [one.given for one in measured]
-        nats = answer_nats(self.model, self.task, prompts, sequences, given, seed=seed)
+        nats = answer_nats(denoiser_of(self.task, self.model), self.task, prompts, sequences, given, seed=seed)
         nats_of = dict(zip(first, nats.tolist(), strict=True))
-        best: dict[int, list[tuple[bool, bool, float, int]]] = {}
-        for index, (name, answer) in enumerate(zip(names, answers, strict=True)):
-            rank = (not answer.fits, first[name] != index, nats_of[name], index)
-            best.setdefault(name[0], []).append(rank)
-        chosen = [index for prompt in sorted(best) for *_, index in sorted(best[prompt])[:num]]
+        seen: set[tuple[int, str]] = set()
+        ranks = []
+        for index in sorted(range(len(answers)), key=lambda index: nats_of[names[index]]):
+            name = found[index].prompt, answers[index].text
+            ranks.append((found[index].prompt, not answers[index].fits, name in seen, nats_of[names[index]], index))
+            seen.add(name)
+        each = groupby(sorted(ranks), key=itemgetter(0))
+        chosen = [index for _, ranked in each for *_, index in islice(ranked, num)]
         return [replace(answers[index], log_prob=-nats_of[names[index]]) for index in chosen]
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -279,8 +286,7 @@ def generated(
     size = BATCH if batch_size is None else batch_size
     if size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    never = getattr(task, "never_found", ())  # tokens of the vocabulary that are always given
-    denoiser = Without(model.denoiser(), never) if never else model.denoiser()
+    denoiser = denoiser_of(task, model)
     for start in range(0, len(jobs), size):
         part = jobs[start : start + size]
         out = generate(
@@ -295,6 +301,12 @@ def generated(
         events = map(tuple, out.trace or [[] for _ in part])
         columns = out.sequences, out.given, out.evaluations, out.hit_max_length, events
         yield from (Generated(*row) for row in zip(part, *columns, strict=True))
+
+
+def denoiser_of(task: Task, model: FlexMDMModel) -> Denoiser:
+    """Return the denoiser of a model, without the tokens of the task's vocabulary that are always given."""
+    never = getattr(task, "never_found", ())
+    return Without(model.denoiser(), never) if never else model.denoiser()
 
 
 class Without:

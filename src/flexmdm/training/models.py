@@ -47,7 +47,9 @@ def _newer_checkpoint(folder: Path) -> Path | None:
         return checkpoint
     if not (folder / CONFIG_FILE).is_file():
         raise ValueError(f"{folder} is not a run: it has no {CONFIG_FILE} beside its weights")
-    if not checkpoints(folder) or (step := json.loads((folder / CONFIG_FILE).read_text()).get("step")) is None:
+    found = checkpoints(folder)  # the latest first
+    step = json.loads((folder / CONFIG_FILE).read_text()).get("step") if found else None
+    if step is None or step_of(found[0]) <= step:
         return None
     newest = latest(folder, warnings.warn)
     return newest if newest is not None and step_of(newest) > step else None

@@ -60,7 +60,8 @@ class SFTPipeline(Pipeline[SFTTask]):
         return one.answer(text, [text], [*one.sequence[: len(tokens)], *found], prompt)
 
     def row(self, answer: Answer) -> dict[str, Any]:
-        return {"answer": answer.text, "evaluations": answer.evaluations}
+        row = super().row(answer)
+        return {"answer": row.pop("text")} | {key: value for key, value in row.items() if key != "gaps"}
 
     def preview(self, num: int, seed: int, **options: Any) -> list[str]:
         """Return some held-out prompts with their answers."""
