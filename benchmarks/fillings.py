@@ -1,6 +1,7 @@
-"""Twenty texts with gaps, filled by the text model that comes with the package: five answers each, as they come.
+"""Twenty texts with gaps, filled by the text model that comes with the package: five answers each.
 
-Nothing is chosen: seed 0, the first five answers. Whether they read as English is for a reader to judge.
+Seed 0 and the options of the command: the most probable of its draws, none left out. Whether they read as English is for
+a reader to judge.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from flexmdm import TextPipeline
 
 EXAMPLES = """examples:
-  python benchmarks/fillings.py --temperature 0.6     the committed results; about a minute
+  python benchmarks/fillings.py                       the committed results; about a minute
   python benchmarks/fillings.py --run runs/sentences --name mine      those of another run
 """
 RESULTS = Path(__file__).parent / "results"
