@@ -1,7 +1,7 @@
 """Twenty texts with gaps, filled by the text model that comes with the package: five answers each.
 
-Seed 0 and the options of the command: the most probable of its draws, none left out. Whether they read as English is for
-a reader to judge.
+Seed 0 and the options of the command: the most probable of its draws, none left out. Whether they read as English is
+for a reader to judge.
 """
 
 from __future__ import annotations
