@@ -13,6 +13,7 @@ import typer
 
 from flexmdm.cli import options, shared
 from flexmdm.settings import setting
+from flexmdm.tasks.registry import PLANS, WRITES
 
 EXAMPLES = shared.examples("""
 `flexmdm eval runs/names --num 1000`: lengths, variety and likelihood of a text model
@@ -228,8 +229,8 @@ def by_samples(runs: Runs, write: Writer, num: int = 500, steps: Sequence[int] =
 # Of each task: what measures its runs, the options that it takes, and how. All other tasks are measured by likelihood.
 _DRAWN = ("num", *_SAMPLING)
 _MEASURES: dict[str, tuple[Callable[..., None], tuple[str, ...], str]] = {
-    "text": (by_samples, (*_DRAWN, "reference", "likelihoods", "page"), "its samples and its likelihood"),
-    "maze": (by_paths, (*_DRAWN, "subgoals"), "the paths that it finds"),
+    WRITES: (by_samples, (*_DRAWN, "reference", "likelihoods", "page"), "its samples and its likelihood"),
+    PLANS: (by_paths, (*_DRAWN, "subgoals"), "the paths that it finds"),
 }
 _BY_LIKELIHOOD = (
     by_likelihood,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flexmdm.cli import options, shared
+from flexmdm.tasks.registry import PLANS
 
 if TYPE_CHECKING:
     from flexmdm.tasks.pipeline import Pipeline
@@ -65,7 +66,7 @@ def sample(
         raise ValueError(f"what is {extra[0]!r}? Cells come behind --through, as row,column")
     name = shared.trained_on(run, pretrained)
     for option, value in {"--through": through, "--output": output}.items():
-        if value and name not in ("maze", None):
+        if value and name not in (PLANS, None):
             raise ValueError(f"{option} is for runs on maze, and {run or pretrained} was trained on {name}")
     way = [_cell(text) for text in [*(through or []), *extra]]
     if len(way) == 1:

@@ -84,10 +84,7 @@ def answer_nats(
     num_times: int = 32,
     seed: int = 0,
 ) -> Tensor:
-    """Return -log p(answer | prompt) of each generated sequence in nats, ``[B]``, all by the same random numbers.
-
-    For MDM what follows the first PAD is part of an answer.
-    """
+    """Return -log p(answer | prompt) of each sequence in nats, ``[B]``, by the same random numbers; PADs count too."""
     at_a_time = max(_LARGEST // (num_times * task.width * task.vocab_size), 1)
     parts = []
     for start in range(0, len(prompts), at_a_time):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _TASKS: dict[str, str | type] = {"text": "Text", "sft": "SFT", "code": "Code", "maze": "Maze"}
 PRETRAINED = Path(__file__).parents[1] / "pretrained"  # the weights that come with the package, by name
 DEFAULT_TASK = "text"  # of a file whose task nobody names
+WRITES, PLANS = "text", "maze"  # the tasks whose runs are measured by their samples, and by their paths
 
 
 def register(name: str, task: type[Task]) -> None:
