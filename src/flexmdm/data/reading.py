@@ -45,7 +45,7 @@ class ReadReport:
 
 @dataclass(frozen=True)
 class RecordSource:
-    """Where records come from: `Source` reads texts, `PairSource` prompts with their answers, `CodeSource` functions.
+    """A source of records: `Source` reads texts, `PairSource` prompts with their answers, `CodeSource` functions.
 
     Args:
         paths: files with one of the ``endings`` (each also as .gz or .zst), folders of such files, or Hugging Face

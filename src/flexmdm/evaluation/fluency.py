@@ -126,7 +126,7 @@ def _packaged_gguf() -> Path:
 
 @dataclass(frozen=True)
 class Perplexity:
-    """How surprising texts are to a reference model, with a 95% interval over the texts."""
+    """The surprise of texts to a reference model, with a 95% interval over the texts."""
 
     corpus: Interval  # exp(all nats / all tokens)
     kept: int  # texts that were scored

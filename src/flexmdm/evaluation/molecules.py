@@ -23,7 +23,7 @@ from flexmdm.evaluation.intervals import Interval, rate
 
 @dataclass(frozen=True)
 class MoleculeScore:
-    """What generated strings are worth as molecules: shares, with 95% Wilson intervals where strings count alone."""
+    """The worth of generated strings as molecules: shares, with 95% Wilson intervals where strings count alone."""
 
     num: int  # strings there were
     valid: Interval  # of all strings, those that parse and make chemical sense

@@ -39,7 +39,7 @@ _COST_PER_TOKEN = 0.75  # of a chain, against one of the nine words
 
 @dataclass(frozen=True)
 class Quality:
-    """How far samples are from their source; ``None`` where a measure does not apply."""
+    """Distances of samples from their source; ``None`` where a measure does not apply."""
 
     total_variation: float | None  # of the words
     excess: Estimate | None  # nats per token above the entropy rate, over the samples on the support
@@ -77,7 +77,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial: evaluations per sequence, and seconds of the whole, the exact denoiser included."""
+    """The outcome of a trial: evaluations per sequence, and seconds of the whole, the exact denoiser included."""
 
     trial: Trial
     quality: Quality

@@ -43,7 +43,7 @@ class Item:
 
 @dataclass(frozen=True)
 class CodeScore:
-    """How many fillings are right: the estimate for each k for which every task has k samples, with its 95% interval.
+    """Right fillings: the estimate for each k for which every task has k samples, with its 95% interval.
 
     In the interval, tasks that are cut from one function count as a group.
     """

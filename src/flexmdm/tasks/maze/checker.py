@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """What `check` found of each sequence, ``[B]`` bool."""
+    """The findings of `check` for each sequence, ``[B]`` bool."""
 
     valid: np.ndarray  # not empty, all cells open and every move to one of the four neighbours
     in_order: np.ndarray  # from the first subgoal to the last, with all others on the way in their order

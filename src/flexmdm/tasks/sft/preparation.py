@@ -65,7 +65,7 @@ class PromptFormat:
 
 @dataclass(frozen=True)
 class PairPreparation(Preparation):
-    """How pairs become sequences; ``style`` is that of the `PromptFormat`."""
+    """The way from pairs to sequences; ``style`` is that of the `PromptFormat`."""
 
     long: Literal["split", "drop"] = "drop"  # half an answer would be a wrong one
     style: str = PLAIN
