@@ -17,7 +17,6 @@ _ROTARY_BASE = 10_000.0
 class Bucket:
     """Sequences of like lengths, padded to the longest for one call of SDPA."""
 
-    rows: Tensor  # [b * w], the packed row in each slot (padding repeats the first row of its sequence)
     shape: tuple[int, int]  # (b, w)
     keys: Tensor | None  # [b, 1, 1, w] or [b, 1, w, w] bool, the slots that each slot attends to; None for all
 
@@ -36,7 +35,8 @@ class Layout:
     offsets: Tensor  # [B + 1], where each sequence starts; the last is R
     longest: int
     buckets: list[Bucket] | None  # for attention by SDPA; None where attend takes the kernel for variable lengths
-    back: Tensor  # [R], the slot of each row among those of all buckets, one bucket after the other (unused without)
+    slots: Tensor  # [S], the packed row in each slot of all buckets, one after the other; padding repeats a row
+    back: Tensor  # [R], the slot of each row (unused without buckets, as slots)
     unseen_last: bool = False  # the last row of each sequence attends to all its rows, but only itself attends to it
 
     @classmethod
@@ -47,8 +47,8 @@ class Layout:
         offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
         sequence = torch.arange(len(sizes), device=device).repeat_interleave(lengths, output_size=total)
         position = torch.arange(total, device=device) - offsets[sequence]
-        buckets, back = (None, position) if varlen else _buckets(sizes, offsets, total, unseen_last)
-        return cls(sequence, position, offsets, max(sizes, default=0), buckets, back, unseen_last)
+        buckets, *places = (None, position, position) if varlen else _buckets(sizes, offsets, total, unseen_last)
+        return cls(sequence, position, offsets, max(sizes, default=0), buckets, *places, unseen_last)
 
     @property
     def is_last(self) -> Tensor:
@@ -61,9 +61,9 @@ class Layout:
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
-def _buckets(sizes: list[int], offsets: Tensor, total: int, unseen_last: bool) -> tuple[list[Bucket], Tensor]:
+def _buckets(sizes: list[int], offsets: Tensor, total: int, unseen_last: bool) -> tuple[list[Bucket], Tensor, Tensor]:
     order = sorted((i for i in range(len(sizes)) if sizes[i]), key=lambda i: -sizes[i])
-    buckets, device = [], offsets.device
+    buckets, slots, device = [], [offsets[:0]], offsets.device
     back = torch.empty(total + 1, dtype=torch.int64, device=device)  # the last is for padding
     base = 0
     for members in _groups([sizes[i] for i in order]):
@@ -78,9 +78,10 @@ def _buckets(sizes: list[int], offsets: Tensor, total: int, unseen_last: bool) -
         if unseen_last:  # all attend to all rows but the last, and each to itself
             seen = real[:, None, None].roll(-1, 3).index_fill(3, slot[-1:], False)
             keys = seen | torch.eye(width, dtype=torch.bool, device=device)
-        buckets.append(Bucket(rows, (len(chosen), width), keys))
+        buckets.append(Bucket((len(chosen), width), keys))
+        slots.append(rows)
         base += len(rows)
-    return buckets, back[:total]
+    return buckets, torch.cat(slots), back[:total]
 
 
 def _groups(descending: list[int]) -> list[slice]:
@@ -106,19 +107,21 @@ def attend(
         window = None
     if layout.buckets is None:
         return _attend_varlen(q, k, v, layout, scale, window)
+    sizes = [b * w for b, w in (bucket.shape for bucket in layout.buckets)]
+    slots = (x.index_select(0, layout.slots).split(sizes) for x in (q, k, v))  # one gather for all buckets
     parts = []
-    for bucket in layout.buckets:
+    for bucket, *gathered in zip(layout.buckets, *slots, strict=True):
         b, w = bucket.shape
-        gathered = (x.index_select(0, bucket.rows).view(b, w, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
-        keys = bucket.keys if window is None else _near(bucket, window)
+        gathered = (x.view(b, w, *x.shape[1:]).transpose(1, 2) for x in gathered)
+        keys = bucket.keys if window is None else _near(bucket, window, q.device)
         mixed = F.scaled_dot_product_attention(*gathered, attn_mask=keys, scale=scale)  # [b, H, w, E]
         parts.append(mixed.transpose(1, 2).reshape(b * w, -1))
     return torch.cat(parts).index_select(0, layout.back) if parts else v.flatten(1)
 
 
-def _near(bucket: Bucket, window: int) -> Tensor:
+def _near(bucket: Bucket, window: int, device: torch.device) -> Tensor:
     """Return ``[1 or b, 1, w, w]`` bool, the slots within the window of each slot; padding attends to itself."""
-    slot = torch.arange(bucket.shape[1], device=bucket.rows.device)
+    slot = torch.arange(bucket.shape[1], device=device)
     distance = (slot[:, None] - slot).abs()
     near = (distance < window)[None, None]
     return near if bucket.keys is None else near & bucket.keys | (distance == 0)
