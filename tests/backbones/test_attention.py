@@ -77,17 +77,17 @@ def test_a_row_knows_its_sequence_and_its_place_in_it(lengths):
 @on_any_lengths
 def test_every_row_is_in_exactly_one_place_and_padding_is_no_key(lengths):
     layout = Layout.of(torch.tensor(lengths, dtype=torch.int64))
-    slots, real = [], []
-    for bucket in layout.buckets:
+    slots, real = layout.slots, [torch.ones(0, dtype=torch.bool)]
+    for bucket, rows in zip(
+        layout.buckets, slots.split([b * w for b, w in (x.shape for x in layout.buckets)]), strict=True
+    ):
         b, w = bucket.shape
         keys = torch.ones(b, w, dtype=torch.bool) if bucket.keys is None else bucket.keys.view(b, w)
-        member = layout.sequence[bucket.rows].view(b, w)
+        member = layout.sequence[rows].view(b, w)
         assert bool((member == member[:, :1]).all()), "a row of a bucket belongs to one sequence, padding too"
         assert torch.equal(keys, torch.arange(w) < torch.tensor(lengths)[member[:, 0], None])
-        slots.append(bucket.rows)
         real.append(keys.flatten())
-    everything = torch.arange(sum(lengths))
-    slots, real = torch.cat([everything[:0], *slots]), torch.cat([torch.ones(0, dtype=torch.bool), *real])
+    everything, real = torch.arange(sum(lengths)), torch.cat(real)
     assert torch.equal(slots[real].sort().values, everything)
     assert torch.equal(slots[layout.back], everything) and bool(real[layout.back].all())
 
