@@ -353,3 +353,23 @@ def test_flexmdm_is_compared_with_the_better_sampler_of_mdm_and_with_as_many_eva
     found = [(base, round(10 * difference.value)) for _, base, difference in downstream.against_mdm([*flexmdm, *mdm])]
     assert found == [(mdm[1], 1), (mdm[2], -1)]
     assert downstream.against_mdm(flexmdm) == []
+
+
+# The recipe -----------------------------------------------------------------------------------------------------------
+
+
+def test_changes_of_the_recipe_are_compared_with_the_common_one_and_not_trained_twice(tmp_path, monkeypatch, capsys):
+    recipe = benchmark("recipe", tmp_path)
+    monkeypatch.setitem(recipe.COMMON, "network", {"hidden": 16, "layers": 1, "heads": 2, "condition": 16})
+    monkeypatch.setitem(recipe.COMMON, "task", {"name": "text", "tokenizer": "characters", "held_out": 0.2})
+    data = tmp_path / "names.txt"
+    data.write_text("".join(f"{first}nn{last}\n" for first in "abcdefgh" for last in "aeiou"))
+    half = "batches of 512, half the steps"
+    monkeypatch.setitem(recipe.CHANGES, half, {"recipe.batch_size": 8, "recipe.steps": 0.5})
+    monkeypatch.setitem(recipe.COMMON["recipe"], "batch_size", 4)
+    for only in ([half], [half, "cosine"]):
+        run(recipe, monkeypatch, data, "--steps", 2, "--only", *only)
+    assert capsys.readouterr().out.count(half) == 1
+    lines = [line for line in (tmp_path / "recipe.md").read_text().splitlines() if line.startswith("| ")]
+    assert [line.split(" | ")[0] for line in lines[1:]] == ["| the common recipe", "| cosine", f"| {half}"]
+    assert len(columns("\n".join(lines))) == 1
