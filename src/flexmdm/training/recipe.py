@@ -93,6 +93,8 @@ class Recipe:
         warmup, schedule: steps of warm-up; then ``cosine`` to zero, ``restarts``: cosine to zero several times,
             ``constant``, or ``trapezoid``: constant, and over the last fifth of the steps to zero, so that a run can be
             made longer as long as that has not begun.
+        largest_weight: bound that the weights of states in the loss approach, see `Batch.softened`; without one they
+            are those of the likelihood.
     """
 
     steps: int = setting(10_000, help="Number of optimizer steps.", min=1)
@@ -104,6 +106,7 @@ class Recipe:
     weight_decay: float = 0.01
     beta2: float = 0.99
     clip: float = 1.0  # bound of the norm of the gradient
+    largest_weight: float | None = None
     warmup: int = 200
     schedule: Literal["cosine", "restarts", "constant", "trapezoid"] = setting(
         "cosine", help="Schedule of the learning rate: cosine, restarts, constant or trapezoid."
@@ -139,6 +142,7 @@ class Recipe:
             ("beta2", 0 < self.beta2 < 1, "is a decay between 0 and 1"),
             ("learning_rate", self.learning_rate > 0, "(--learning-rate) must be positive"),
             ("clip", self.clip > 0, "must be positive"),
+            ("largest_weight", self.largest_weight is None or self.largest_weight > 0, "must be positive"),
             ("warmup", self.warmup >= 0, "must not be negative"),
             ("seed", 0 <= self.seed < 2**32, "must be in [0, 2^32)"),
         ):

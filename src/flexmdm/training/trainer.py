@@ -90,7 +90,10 @@ class FlexMDMTrainer(Trainer):
     ) -> Any:
         output = model(**inputs.inputs(self._mask_id))
         loss = inputs.loss(output.logits, output.insertions, self._interpolant)
-        mean = loss.total.mean()
+        learned = loss
+        if model.training and self.recipe.largest_weight is not None:
+            learned = inputs.softened(loss, self._interpolant, self.recipe.largest_weight)
+        mean = learned.total.mean()
         if not bool(mean.isfinite()):
             self._stop(f"the loss is {float(mean.detach())}", inputs)
         if model.training:
@@ -157,6 +160,8 @@ class FlexMDMTrainer(Trainer):
             means = torch.stack(list(self._sums.values())).to(self.args.device) / float(batches)
             means = self.accelerator.reduce(means, "mean")  # over processes
             logs.update({name: round(value, 4) for name, value in zip(self._sums, means.tolist(), strict=True)})
+            if self.recipe.largest_weight is not None:  # the Trainer logs what is learned from
+                logs["loss"] = logs["unmasking"] + logs["insertion"]
             now = time.perf_counter()
             logs["tokens_per_second"] = round((self.tokens_seen - self._tokens_then) / (now - self._since), 1)
             self._since, self._tokens_then, self._sums = now, self.tokens_seen, {}
