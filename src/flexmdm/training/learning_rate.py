@@ -29,17 +29,20 @@ class LearningRate:
         self.warmup: float = recipe.warmup
 
     def __call__(self, step: int) -> float:
-        if step < self.warmup:
-            return step / max(self.warmup, 1)
         schedule, past = self.recipe.schedule, (step - self.warmup) / max(self.steps - self.warmup, 1)
-        if schedule == "constant":
-            return 1.0
-        if schedule == "trapezoid":
-            return min(max((self.steps - step) / max(DECAYING * self.steps, 1), 0.0), 1.0)
-        if past >= 1:
-            return 0.0
-        turns = past if schedule == "cosine" else self.recipe.cycles * past % 1
-        return max(0.5 * (1 + math.cos(math.pi * turns)), 0.0)
+        if step < self.warmup:
+            share = step / max(self.warmup, 1)
+        elif schedule in ("constant", "trapezoid"):
+            share = 1.0
+        elif past >= 1:
+            share = 0.0
+        else:
+            turns = past if schedule == "cosine" else self.recipe.cycles * past % 1
+            share = 0.5 * (1 + math.cos(math.pi * turns))
+        if schedule in ("constant", "restarts"):
+            return share
+        falling = (self.steps - step) / max(DECAYING * self.steps, 1)  # also bounds a warm-up that comes so late
+        return max(min(share, falling), 0.0)
 
     def replan(self, step: int, used: float, fitting: float) -> None:
         """Plan the rest again, when ``step`` steps took a share ``used`` of the time.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,8 +17,9 @@ from flexmdm.training.learning_rate import LearningRate
 ENDLESS = 10**9  # steps of a training that only the clock ends
 FEW_STEPS = 200  # that a training should have at least
 TOO_FEW = f"fewer than {FEW_STEPS} teach little: give more --minutes, or take a smaller network or --batch-size"
-_LATEST = 20  # steps whose speed counts for what fits
+_LATEST = 9  # steps whose speed counts for what fits
 EVALUATIONS, CHECKPOINTS = 8, 2  # in the time, at least
+_EVALUATING = 0.1  # share of the time that those take at most, else they are fewer
 _EARLY, _HALF = 0.1, 0.5  # shares of the time after which the number of steps and the loss are judged
 _LEARNED = 0.05  # share of its start that a loss should have lost
 _LINES = 5  # at the end of a log, whose median is its end
@@ -30,7 +32,8 @@ class TimeLimit(TrainerCallback):
 
     Attributes:
         used: share of the time that was used when the latest step was done; 1 once the time is up.
-        fitting: estimate of the number of steps that fit, by the median of the latest ones.
+        fitting: estimate of the number of steps that fit, by the median of the latest ones; without the first, which
+            may compile, so infinite after that one.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -49,10 +52,11 @@ class TimeLimit(TrainerCallback):
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Look at the clock, before the learning rate of the next step is set; all processes go by the first one's."""
-        self._durations.append(time.monotonic() - self._step_began)
+        if self.used > 0:
+            self._durations.append(time.monotonic() - self._step_began)
         reserved = min(self._reserved, self.seconds / 2)
         left = max(self.left - reserved, 0.0)
-        fitting = state.global_step + 1 + left / max(median(self._durations), 1e-9)
+        fitting = state.global_step + 1 + left / max(median(self._durations), 1e-9) if self._durations else math.inf
         self.used, self.fitting = broadcast_object_list([1 - left / (self.seconds - reserved), fitting])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -71,7 +75,7 @@ class TimeLimit(TrainerCallback):
 class Timetable(TimeLimit):
     """Spreads a new training over so many seconds, of as many steps as fit.
 
-    The learning rate follows the clock, and there are at least eight evaluations and two checkpoints.
+    The learning rate follows the clock. There are at least two checkpoints, and eight evaluations if these are quick.
 
     Args:
         seconds: how long training may take.
@@ -91,7 +95,8 @@ class Timetable(TimeLimit):
     ) -> None:
         super().__init__(seconds)
         self.rate, self.keep, self.warn, self.untrained = rate, keep, warn, untrained
-        self._evaluated = self._saved = self._judged = 0.0
+        self._evaluated = self._saved = 0.0
+        self._judged_speed = self._judged_loss = False
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         super().on_optimizer_step(args, state, control)
@@ -99,17 +104,24 @@ class Timetable(TimeLimit):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         super().on_step_end(args, state, control)
-        control.should_evaluate |= self.used - self._evaluated >= 1 / EVALUATIONS
+        interval = max(1 / EVALUATIONS, self._reserved / (_EVALUATING * self.seconds))
+        not_yet = 1 - self.used >= interval / 2  # the last one comes at the end
+        control.should_evaluate |= not_yet and self.used - self._evaluated >= interval
         control.should_save |= self.used - self._saved >= 1 / CHECKPOINTS
-        before, self._judged = self._judged, self.used
-        if self.used >= 1:
-            return
-        if before < _EARLY <= self.used:
+        if self.used < 1:
+            self._judge(state.log_history)
+
+    def _judge(self, log: Sequence[dict[str, float]]) -> None:
+        """Warn early if few steps fit, and half-way if the loss has barely fallen."""
+        if not self._judged_speed and self.used >= _EARLY and self.fitting < math.inf:
+            self._judged_speed = True
             self.keep()
             if self.fitting < FEW_STEPS:
                 self.warn(f"at this speed {self.fitting:,.0f} steps fit in the time, and {TOO_FEW}")
-        if self.untrained and before < _HALF <= self.used and (said := barely_learned(state.log_history)):
-            self.warn(f"half of the time is used, and {said}")
+        if not self._judged_loss and self.used >= _HALF:
+            self._judged_loss = True
+            if self.untrained and (said := barely_learned(log)):
+                self.warn(f"half of the time is used, and {said}")
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:
         super().on_evaluate()
