@@ -120,7 +120,7 @@ def train(
         why = why_it_ended(step, None if timed else config.recipe.steps)
         console.print(f"{why}; weights, log and {CURVES_FILE} are in {escape(str(folder))}")
         if minutes is not None and step < FEW_STEPS:
-            warn(f"{step:,} steps were done in {minutes:g} minutes, and {TOO_FEW}")
+            warn(f"{step:,} steps are done, and {TOO_FEW}")
         if not config.network.base and (said := barely_learned(trainer.state.log_history)):
             warn(said)
     return model.eval()

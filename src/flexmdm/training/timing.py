@@ -37,8 +37,7 @@ class TimeLimit(TrainerCallback):
     """
 
     def __init__(self, seconds: float) -> None:
-        self.seconds, self.used, self.fitting = seconds, 0.0, 0.0
-        self._reserved = 0.0
+        self.seconds, self.used, self.fitting, self._reserved = seconds, 0.0, 0.0, 0.0
         self._durations: deque[float] = deque(maxlen=_LATEST)
 
     @property
@@ -51,13 +50,14 @@ class TimeLimit(TrainerCallback):
         self._end = self._step_began + self.seconds
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Look at the clock, before the learning rate of the next step is set; all processes go by the first one's."""
+        """Look at the clock before the next learning rate is set; all processes go by what the first one sees."""
         if self.used > 0:
             self._durations.append(time.monotonic() - self._step_began)
         reserved = min(self._reserved, self.seconds / 2)
         left = max(self.left - reserved, 0.0)
         fitting = state.global_step + 1 + left / max(median(self._durations), 1e-9) if self._durations else math.inf
-        self.used, self.fitting = broadcast_object_list([1 - left / (self.seconds - reserved), fitting])
+        mine = [1 - left / (self.seconds - reserved), fitting, reserved]
+        self.used, self.fitting, self._reserved = broadcast_object_list(mine)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._step_began = self._step_ended = time.monotonic()
