@@ -134,6 +134,11 @@ class TextPipeline(Pipeline[TextTask]):
         self.task.text.refuse_unknown(request)
         return self.task.text.encode([*map(self._without_last_space, request[:-1]), request[-1]])
 
+    def encode_gaps(self, pieces: Sequence[str], gaps: Sequence[str]) -> list[list[int]]:
+        """Return the tokens that stand in each gap between pieces if it holds this text, as `encode` leaves spaces."""
+        left = [piece.removeprefix(self._without_last_space(piece)) for piece in pieces[:-1]]
+        return self.task.text.encode([space + gap for space, gap in zip(left, gaps, strict=True)])
+
     def _without_last_space(self, piece: str) -> str:
         """Return a piece without the space that a filling brings along, where tokens begin with the one before."""
         leading = self.task.text.kind not in ("characters", "bytes")
