@@ -466,28 +466,32 @@ class Prompt:
         return cls.infill([tokens, []])
 
     @classmethod
-    def infill(cls, pieces: Iterable[Iterable[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
+    def infill(
+        cls,
+        pieces: Iterable[Iterable[int]],
+        minimum: int | Sequence[int] = 0,
+        maximum: int | Sequence[int] | None = None,
+    ) -> Prompt:
         """Return the prompt with a gap between consecutive pieces; an empty first or last piece opens that end.
 
         Each gap gets at least ``minimum`` tokens and at most ``maximum``: so many masks are there from the start, and
-        the gap behind them closes when it is full.
+        the gap behind them closes when it is full. Both are one number for all gaps, or one for each.
         """
-        if minimum < 0 or (maximum is not None and maximum < minimum):
-            raise ValueError(
-                f"a gap takes from minimum to maximum tokens, 0 <= minimum <= maximum; got {minimum} to {maximum}"
-            )
-        tokens: list[int | None] = []
-        gaps: list[bool] = [False]
-        limits: list[int | None] = [None]
-        for number, piece in enumerate(pieces):
-            piece = [int(v) for v in piece]
-            if number:
-                tokens += [None] * minimum
-                gaps += [False] * minimum
-                limits += [None] * minimum
-                gaps[-1] = maximum is None or maximum > minimum
-                limits[-1] = None if maximum is None else maximum - minimum
-            tokens += piece
+        first, *others = [[int(v) for v in piece] for piece in pieces] or [[]]
+        tokens: list[int | None] = [*first]
+        gaps: list[bool] = [False] * (len(first) + 1)
+        limits: list[int | None] = [None] * (len(first) + 1)
+        mosts = [None] * len(others) if maximum is None else _of_each_gap(maximum, len(others))
+        for piece, least, most in zip(others, _of_each_gap(minimum, len(others)), mosts, strict=True):
+            if least < 0 or (most is not None and most < least):
+                raise ValueError(
+                    f"a gap takes from minimum to maximum tokens, 0 <= minimum <= maximum; got {least} to {most}"
+                )
+            tokens += [*[None] * least, *piece]
+            gaps += [False] * least
+            limits += [None] * least
+            gaps[-1] = most is None or most > least
+            limits[-1] = None if most is None else most - least
             gaps += [False] * len(piece)
             limits += [None] * len(piece)
         return cls(tuple(tokens), tuple(gaps), None if maximum is None else tuple(limits))
@@ -503,3 +507,12 @@ class Prompt:
         if length < 0:
             raise ValueError(f"a length must not be negative, got {length}")
         return cls((None,) * length, (False,) * (length + 1))
+
+
+def _of_each_gap(number: int | Sequence[int], gaps: int) -> list[int]:
+    """Return a number for each gap: one for all, or one for each."""
+    if isinstance(number, int):
+        return [number] * gaps
+    if len(number) != gaps:
+        raise ValueError(f"give one number for all gaps or one for each of the {gaps}, got {list(number)}")
+    return list(number)

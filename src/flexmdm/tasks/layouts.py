@@ -16,6 +16,8 @@ from flexmdm.canvas import Prompt, Role, Template
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.models import inserts
 
+Limit = int | Sequence[int]  # tokens of every gap, or of each one
+
 
 def layout_of(model: str, longest: int, width: int, pad: int) -> Layout:
     """Return the layout for a kind of model; FlexMDM may grow to ``longest`` tokens, MDM pads to ``width``."""
@@ -41,7 +43,7 @@ class Grown:
         """Return what is learned from: the sequences and their templates."""
         return x1, template
 
-    def between(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
+    def between(self, pieces: Sequence[Sequence[int]], minimum: Limit = 0, maximum: Limit | None = None) -> Prompt:
         """Return the prompt with something to find between the pieces, see `Prompt.infill`."""
         return Prompt.infill(pieces, minimum, maximum)
 
@@ -82,7 +84,7 @@ class Padded:
         full = Ragged(tokens.flatten(), torch.full((size,), width))
         return full, Template.of_roles(full.with_values(roles.flatten()))
 
-    def between(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
+    def between(self, pieces: Sequence[Sequence[int]], minimum: Limit = 0, maximum: Limit | None = None) -> Prompt:
         """Return the prompt with known numbers of masks between the pieces, and PAD behind the last.
 
         It is always as wide as in training: what follows a text is PAD, known or, behind a prefix, to be found.

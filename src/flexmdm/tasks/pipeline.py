@@ -100,11 +100,14 @@ class Pipeline(Generic[AnyTask]):
     draws: ClassVar[int] = 1  # draws per answer of `infill`
 
     @classmethod
-    def from_pretrained(cls, run: str | Path, device: str | None = None) -> Self:
-        """Load the folder of a run, or weights that come with the package by their name (such as ``text``)."""
+    def from_pretrained(cls, run: str | Path, device: str | None = None, data: Sequence[str | Path] = ()) -> Self:
+        """Load the folder of a run, or weights that come with the package by their name (such as ``text``).
+
+        ``data`` says where the files are now that it was trained on, if they are not where they were.
+        """
         from flexmdm.tasks.loading import load_as
 
-        return cls(*load_as(cls.task_name, run, device))
+        return cls(*load_as(cls.task_name, run, device, data))
 
     # What commands ask; a pipeline overrides what its task can do -----------------------------------------------------
 
@@ -153,6 +156,7 @@ class Pipeline(Generic[AnyTask]):
         callback: Callback | None = None,
         prompt: dict[str, Any] | None = None,
         draws: int = 1,
+        first_sequence: int = 0,
         **options: Any,
     ) -> list[Answer]:
         """Write ``num`` answers to each request.
@@ -164,6 +168,7 @@ class Pipeline(Generic[AnyTask]):
             callback: called with (answers already complete, `flexmdm.generation.Progress`) after every step.
             prompt: settings of `prompt`.
             draws: draws per answer; with more than 1 the most probable ones of each request are kept, the best first.
+            first_sequence: number of the first request, for requests that come in several parts.
             options: of `flexmdm.generate`.
         """
         if isinstance(requests, str):
@@ -172,11 +177,12 @@ class Pipeline(Generic[AnyTask]):
         prompts = of_each(tokens, lambda one: self.prompt(one, **(prompt or {})), names)
         if draws < 1:
             raise ValueError(f"draws must be at least 1, got {draws}")
-        found = list(generated(self.task, self.model, prompts, num * draws, trace, seed, callback=callback, **options))
+        first, each = first_sequence * num * draws, num * draws
+        found = list(generated(self.task, self.model, prompts, each, trace, seed, first, callback=callback, **options))
         answers = [self.decode(requests[one.prompt], tokens[one.prompt], prompts[one.prompt], one) for one in found]
-        return answers if draws == 1 else self._most_probable(answers, found, num, seed)
+        return answers if draws == 1 else self.most_probable(answers, found, num, seed)
 
-    def _most_probable(self, answers: list[Answer], found: list[Generated], num: int, seed: int) -> list[Answer]:
+    def most_probable(self, answers: list[Answer], found: list[Generated], num: int, seed: int) -> list[Answer]:
         """Return the ``num`` best answers to each prompt: those that fit, distinct ones first, by their probability."""
         names = [(one.prompt, tuple(one.sequence)) for one in found]
         first = {name: index for index, name in reversed(list(enumerate(names)))}  # of equal draws one is measured

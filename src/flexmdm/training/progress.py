@@ -6,6 +6,7 @@ import json
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,20 @@ def read_log(file: Path) -> list[dict[str, float]]:
     return lines
 
 
-def training_of(folder: Path) -> dict[str, float] | None:
-    """Return the hours, steps and sequences that a run has been trained for; ``None`` if it has no log."""
-    log = read_log(folder / LOG_FILE)
+def training_of(folder: Path, before: Sequence[Path] = ()) -> dict[str, float] | None:
+    """Return the hours, steps and sequences that a run has been trained for; ``None`` if it has no log.
+
+    Those of a run that went on from the weights of others are counted from their logs on: ``before``.
+    """
+    log = read_logs([*before, folder / LOG_FILE])
     last = log[-1] if log else None
     return last and {"hours": round(last["seconds"] / 3600, 2), "steps": last["step"], "sequences": last["sequences"]}
+
+
+def read_logs(files: Sequence[Path]) -> list[dict[str, float]]:
+    """Return the logs of trainings that went on from each other as one: steps, seconds and sequences are counted on."""
+    lines: list[dict[str, float]] = []
+    for file in files:
+        past = {name: lines[-1][name] if lines else 0 for name in ("step", "seconds", "sequences")}
+        lines += [{**line, **{name: line[name] + count for name, count in past.items()}} for line in read_log(file)]
+    return lines
