@@ -155,7 +155,8 @@ class Canvas:
         limits: for each sequence and each of its (number of given entries + 1) spaces between given entries, the most
             free entries that it may hold; its gaps close when that is reached. ``None`` for no limit.
         ids: an identity for every entry that it keeps as others are inserted around it (for traces).
-        memory: ``[B, k]``, what a sampler wants to know in its next step; no denoiser looks at it.
+        memory: ``[B, k]`` float64, what a sampler wants to know in its next step; no denoiser looks at it. Zeros are no
+            memory, and may be put behind it: a sequence begins with them, wherever it joins others.
 
     >>> canvas = Canvas(Ragged.from_lists([[0, 3], []]), mask_id=3)
     >>> canvas.open_gaps.tolist()
@@ -251,10 +252,13 @@ class Canvas:
 
     @classmethod
     def cat(cls, canvases: Sequence[Canvas]) -> Canvas:
-        """Return all states of all canvases, in order; limits, ids and memories only if all have them."""
+        """Return all states of all canvases, in order; limits and ids only if all have them.
+
+        A memory is as wide as the widest, and zero where a canvas has none.
+        """
         limits = [c.limits for c in canvases if c.limits is not None]
         ids = [c.ids for c in canvases if c.ids is not None]
-        memories = [c.memory for c in canvases if c.memory is not None]
+        widest = max((c.memory.shape[1] for c in canvases if c.memory is not None), default=0)
         return replace(
             canvases[0],
             tokens=Ragged.cat([c.tokens for c in canvases]),
@@ -262,8 +266,14 @@ class Canvas:
             open_gaps=Ragged.cat([c.open_gaps for c in canvases]),
             limits=Ragged.cat(limits) if len(limits) == len(canvases) else None,
             ids=Ragged.cat(ids) if len(ids) == len(canvases) else None,
-            memory=torch.cat(memories) if len(memories) == len(canvases) else None,
+            memory=torch.cat([c._memory_of_width(widest) for c in canvases]) if widest else None,
         )
+
+    def _memory_of_width(self, width: int) -> Tensor:
+        """Return the memory, ``[B, width]``, with zeros behind what there is of it."""
+        if self.memory is None:
+            return torch.zeros(len(self), width, dtype=torch.float64, device=self.device)
+        return torch.nn.functional.pad(self.memory, (0, width - self.memory.shape[1]))
 
     def distinct(self) -> tuple[Canvas, Tensor]:
         """Return the different states of the batch in order of appearance, and ``[B]`` the index of each in them."""

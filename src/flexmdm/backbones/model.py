@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from transformers.utils.generic import ModelOutput
 from flexmdm.backbones.dit import DiT
 from flexmdm.canvas import Canvas, gaps_of
 from flexmdm.denoiser import Prediction
-from flexmdm.generation import Generation, generate
+from flexmdm.generation import Generation, Sample, generate, stream
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.precision import float64_device
 
@@ -205,9 +205,17 @@ class FlexMDMModel(PreTrainedModel):
 
     def generate(self, num_samples: int = 1, **options: Any) -> Generation:
         """Call `flexmdm.generate` with this model and the same arguments."""
+        self._check_options(options)
+        return generate(self.denoiser(), num_samples, **options)
+
+    def stream(self, num_samples: int = 1, **options: Any) -> Iterator[Sample]:
+        """Call `flexmdm.generation.stream` with this model and the same arguments."""
+        self._check_options(options)
+        return stream(self.denoiser(), num_samples, **options)
+
+    def _check_options(self, options: dict[str, Any]) -> None:
         if not self.config.insertions and options.get("prompts") is None and options.get("canvas") is None:
             raise ValueError("an MDM inserts nothing, it fills masks: give prompts such as [Prompt.masks(20)]")
-        return generate(self.denoiser(), num_samples, **options)
 
     def count_parameters(self) -> dict[str, int]:
         """Return the number of all parameters, and of those in the table of input embeddings."""

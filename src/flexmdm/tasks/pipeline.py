@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
@@ -18,7 +19,7 @@ from torch import Tensor
 from flexmdm.canvas import Canvas, Prompt
 from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.denoiser import Denoiser, Prediction
-from flexmdm.generation import Event, Progress, generate
+from flexmdm.generation import Event, Progress, Sample, stream
 from flexmdm.generation.defaults import DEFAULTS
 from flexmdm.progress import ProgressBar
 from flexmdm.tasks.likelihoods import answer_nats
@@ -280,7 +281,7 @@ def generated(
         task, model: what was trained.
         prompts, num: what to start from, and how often.
         trace, seed, first_sequence: of `flexmdm.generate`.
-        batch_size: sequences at a time; by default 64.
+        batch_size: sequences under way at a time; by default 64.
         callback: called with (sequences already complete, `flexmdm.generation.Progress`) after every step.
         purpose: the row of `flexmdm.generation.defaults.DEFAULTS` that holds where options are not given.
         options: of `flexmdm.generate`.
@@ -288,25 +289,31 @@ def generated(
     options = DEFAULTS[purpose].options(task.layout.inserts, **options)
     if task.layout.inserts:
         options["max_length"] = min(options.get("max_length") or task.max_length, task.max_length)
-    jobs = [number for number in range(len(prompts)) for _ in range(num)]
-    size = BATCH if batch_size is None else batch_size
-    if size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    denoiser = denoiser_of(task, model)
-    for start in range(0, len(jobs), size):
-        part = jobs[start : start + size]
-        out = generate(
-            denoiser,
-            prompts=[prompts[number] for number in part],
-            seed=seed,
-            first_sequence=first_sequence + start,
-            trace=trace,
-            callback=None if callback is None else lambda progress, done=start: callback(done, progress),
-            **options,
-        )
-        events = map(tuple, out.trace or [[] for _ in part])
-        columns = out.sequences, out.given, out.evaluations, out.hit_max_length, events
-        yield from (Generated(*row) for row in zip(part, *columns, strict=True))
+    samples = stream(
+        denoiser_of(task, model),
+        num,
+        prompts=prompts,
+        seed=seed,
+        first_sequence=first_sequence,
+        batch_size=BATCH if batch_size is None else batch_size,
+        trace=trace,
+        callback=None if callback is None else partial(callback, 0),
+        **options,
+    )
+    for one in in_order(samples):
+        events = tuple(one.trace or ())
+        yield Generated(one.number // num, one.sequence, one.given, one.evaluations, one.hit_max_length, events)
+
+
+def in_order(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """Yield samples that come as they finish in the order of their numbers."""
+    early: dict[int, Sample] = {}
+    following = 0
+    for sample in samples:
+        early[sample.number] = sample
+        while following in early:
+            yield early.pop(following)
+            following += 1
 
 
 def denoiser_of(task: Task, model: FlexMDMModel) -> Denoiser:
@@ -357,4 +364,4 @@ def of_each(requests: Sequence[Any], make: Callable[[Any], Any], names: Sequence
 def progress_bar(total: int, what: str = "writing") -> Generator[Callback]:
     """Show a bar on standard error; yields the callback that moves it."""
     with ProgressBar(what, total) as bar:
-        yield lambda done, step: bar.update(min(done + step.finished + 0.9 * float(step.alpha.sum()), total))
+        yield lambda done, step: bar.update(min(done + 0.1 * step.finished + 0.9 * step.share * step.total, total))
