@@ -1,20 +1,15 @@
-"""Where the parts of known architectures are, and what those are called that transformers knows by another name."""
+"""Where the parts of known architectures are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, PretrainedConfig
+from transformers import PretrainedConfig
 
-from flexmdm.backbones import llada
 from flexmdm.backbones.encoder import Anatomy
-
-# Architectures that are one of transformers' with bidirectional attention; see https://github.com/ZHZisZZ/dllm for A2D.
-DREAM = "Dream"
-RELATIVES = {llada.MODEL_TYPE: "llama", DREAM: "qwen2"} | {f"a2d-{name}": name for name in ("llama", "qwen2", "qwen3")}
+from flexmdm.backbones.relatives import DREAM
 
 MODERN_BERT = Anatomy(
     embedding="model.embeddings",
@@ -128,17 +123,3 @@ def anatomy_of(model_type: str, encoder: PretrainedConfig) -> Anatomy:
         return Anatomy(shifted=True)
     found = _ANATOMIES.get(model_type, Anatomy())
     return found if isinstance(found, Anatomy) else found(encoder)
-
-
-def tokenizer_of(name: str | Path, **options: Any) -> Any:
-    """Return the tokenizer of a pretrained model, by its folder or name on the Hub; no code of it is run.
-
-    That of Dream has code of its own, which gives the ids that Qwen2's gives.
-    """
-    try:
-        stored, _ = PretrainedConfig.get_config_dict(str(name), **options)
-    except OSError:  # a tokenizer alone
-        stored = {}
-    known = RELATIVES.get(stored.get("model_type", ""))
-    kind = {} if known in (None, "llama") else {"tokenizer_type": known}  # Llama's relatives have many
-    return AutoTokenizer.from_pretrained(name, trust_remote_code=False, **kind, **options)

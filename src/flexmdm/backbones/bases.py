@@ -13,11 +13,12 @@ from typing import Any
 import psutil
 import torch
 from torch import Tensor
-from transformers import AutoConfig, PretrainedConfig
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from flexmdm.backbones import anatomies, llada
-from flexmdm.backbones.encoder import Anatomy, Parts, body_class
+from flexmdm.backbones.encoder import Anatomy, Parts, body_class, is_encoder
 from flexmdm.backbones.model import FlexMDMConfig
+from flexmdm.backbones.relatives import RELATIVES, pretrained_tokenizer
 from flexmdm.backbones.retrofit_network import RetrofitConfig, is_quantised
 
 
@@ -31,12 +32,31 @@ class Base:
     mask_id: int
 
 
+_USUAL_LENGTH = 1024  # tokens of a sequence that a base goes on with
+_MARKS_AND_END = 3  # entries around a text, and the row behind them that only we have
 _OF_REMOTE_CODE = ("auto_map", "architectures")  # what a config.json says of classes that are not ours
 
 
 def anatomy_of(stored: dict[str, Any]) -> Anatomy:
     """Return where the parts of a model with this config.json are: as in Llama, unless we know better."""
     return anatomies.anatomy_of(str(stored.get("model_type")), encoder_config_of(stored))
+
+
+def brings(stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a task that go with a base, by its config.json: whether tokens stand around a text.
+
+    Where an encoder has a table of positions, also the most tokens that fit in it.
+    """
+    if _is_ours(stored):
+        return {"framed": bool((stored.get("task") or {}).get("framed"))}
+    encoder = encoder_config_of(stored)
+    rows = anatomy_of(stored).most_rows(encoder)
+    fits = {} if rows is None else {"max_length": min(rows - _MARKS_AND_END, _USUAL_LENGTH)}
+    return {"framed": is_encoder(encoder.model_type), **fits}
+
+
+def _is_ours(stored: dict[str, Any]) -> bool:
+    return stored.get("model_type") in (FlexMDMConfig.model_type, RetrofitConfig.model_type)
 
 
 def digest_of(parts: Parts) -> str:
@@ -86,7 +106,7 @@ def encoder_config_of(stored: dict[str, Any]) -> PretrainedConfig:
         raise ValueError("a DiT has the parts of a FlexMDM already, only its insertion head is new: nothing to count")
     known = {name: value for name, value in stored.items() if name not in _OF_REMOTE_CODE}
     try:
-        return AutoConfig.for_model(**{**known, "model_type": anatomies.RELATIVES.get(model_type, model_type)})
+        return AutoConfig.for_model(**{**known, "model_type": RELATIVES.get(model_type, model_type)})
     except ValueError as error:
         raise ValueError(f"{model_type!r} is no architecture that transformers knows, nor LLaDA") from error
 
@@ -113,7 +133,7 @@ def check_base(
 ) -> dict[str, Any]:
     """Return the config.json of a base, with its mask token; raise before anything is loaded if it cannot be used."""
     stored = stored_config(base)
-    ours = stored.get("model_type") in (FlexMDMConfig.model_type, RetrofitConfig.model_type)
+    ours = _is_ours(stored)
     files = ("*.safetensors",) if ours else ("*.safetensors", "pytorch_model*.bin")
     if Path(base).is_dir() and not any(file for pattern in files for file in Path(base).glob(pattern)):
         raise ValueError(f"{base} has no weights ({', '.join(files)}): train it first, or fetch them again")
@@ -133,7 +153,7 @@ def check_base(
     mask = stored.get("mask_token_id") if mask_id is None else mask_id
     if mask is None:
         with suppress(Exception):  # there is no tokenizer, in any of many ways
-            mask = anatomies.tokenizer_of(base).mask_token_id
+            mask = pretrained_tokenizer(base).mask_token_id
     size = encoder_config_of(stored).vocab_size
     if mask is None:
         raise ValueError(f"{base} does not say which token is its mask: give its number (--mask-id)")
@@ -144,25 +164,18 @@ def check_base(
     return {**stored, "mask_token_id": mask}
 
 
-def check_used(base: str | Path, anatomy: Anatomy, prefix: str, encodes: bool, info: Mapping[str, Any]) -> None:
-    """Raise unless just those weights were loaded that a base needs.
+def check_used(base: str | Path, anatomy: Anatomy, model: PreTrainedModel, info: Mapping[str, Any]) -> None:
+    """Raise unless just those weights were loaded that a base needs; ``info`` is what `from_pretrained` says of them.
 
     Encoders come with heads for other tasks (a pooler, the next sentence), which have no part in it.
-
-    Args:
-        prefix: of the names of all weights but those of the heads.
-        encodes: whether it is an encoder.
-        info: what `from_pretrained` says of the names in the checkpoint.
     """
     missing, unexpected = (set(info.get(f"{how}_keys", ())) for how in ("missing", "unexpected"))
-    if encodes:
-        ours = tuple(f"{path}." for path in anatomy.outer)
-        heads = [path.rpartition(".")[0] or path for path in anatomy.outer if not path.startswith(f"{prefix}.")]
-        known = (f"{prefix}.", *(f"{path}." for path in heads))
-        missing = {name for name in missing if f"{name}.".startswith(ours)}
-        unexpected = {
-            name for name in unexpected if name.startswith(known) and not name.startswith(f"{prefix}.pooler.")
-        }
+    if is_encoder(model.config.model_type):
+        body, used = f"{model.base_model_prefix}.", anatomy.outer
+        heads = {path.rpartition(".")[0] or path for path in used if not path.startswith(body)}
+        known = (body, *(f"{head}." for head in heads))
+        missing = {name for name in missing if f"{name}.".startswith(tuple(f"{path}." for path in used))}
+        unexpected = {name for name in unexpected if name.startswith(known) and not name.startswith(f"{body}pooler.")}
     check_whole(base, {"missing": missing, "unexpected": unexpected, "mismatched": info.get("mismatched_keys", ())})
 
 

@@ -72,6 +72,10 @@ class Anatomy:
     mask_share: float | None = None  # ESM: masks are left out of the embedding, which learned with this share of them
     head_bias: str | None = None  # a parameter that is added to the logits, of a head that has no bias itself
 
+    def most_rows(self, encoder: Any) -> int | None:
+        """Return how many rows the table of positions has for a sequence, by the configuration; none if it has none."""
+        return None if self.first_position is None else encoder.max_position_embeddings - self.first_position
+
     @property
     def outer(self) -> list[str]:
         """Return the paths in the model of all that is used of it."""
@@ -79,13 +83,14 @@ class Anatomy:
         return [path for one in (*several, self.rotary) for path in _paths(one)]
 
 
-def body_class(model_type: str) -> Any:
-    """Return the class of transformers whose ``from_pretrained`` and ``from_config`` give a model with its head.
+def is_encoder(model_type: str) -> bool:
+    """Return whether transformers has a class of an architecture that predicts masks, whatever else it has."""
+    return model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES or model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    Where there are two, it is the one that predicts masks.
-    """
-    causal, masked = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    return AutoModelForCausalLM if model_type in causal and model_type not in masked else AutoModelForMaskedLM
+
+def body_class(model_type: str) -> Any:
+    """Return the class of transformers whose ``from_pretrained`` and ``from_config`` give a model with its head."""
+    return AutoModelForMaskedLM if is_encoder(model_type) else AutoModelForCausalLM
 
 
 class Block(nn.Module):

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Self
 
 import torch
@@ -14,7 +15,7 @@ from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PretrainedConfig
+from transformers import AutoConfig, AutoModel, PretrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from flexmdm.backbones import bases, llada
@@ -195,17 +196,21 @@ def load_base(
         options["quantization_config"] = bases.four_bits()
     if model_type == llada.MODEL_TYPE:
         options["key_mapping"] = llada.KEY_MAPPING
-    body = body_class(encoder.model_type)
     try:
-        model, info = body.from_pretrained(base, **options)
+        model, info = body_class(encoder.model_type).from_pretrained(base, **options)
     except torch.OutOfMemoryError as error:
         raise bases.too_large(base, "more than there is", device_map) from error
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+    except UnpicklingError as error:
+        raise ValueError(
+            f"{base} holds more than tensors (pytorch_model.bin), and code from a checkpoint is not run: where you "
+            "trust it, load it with the library that wrote it and save it again as safetensors"
+        ) from error
+    except Exception as error:  # of network, files and formats
         raise ValueError(
             f"{base} cannot be loaded: {str(error).strip().splitlines()[0]} (if a file is damaged or missing, "
             "fetch it again)"
         ) from error
-    bases.check_used(base, anatomy, model.base_model_prefix, body is AutoModelForMaskedLM, info)
+    bases.check_used(base, anatomy, model, info)
     mask = stored["mask_token_id"]
     return Base(_take_apart(base, model, anatomy, mask), model.config, anatomy, mask)
 

@@ -52,9 +52,8 @@ class RetrofitConfig(FlexMDMConfig):
 
     @property
     def most_entries(self) -> int | None:
-        """Return the most entries that a sequence may have, if the encoder has a table of positions."""
-        first = Anatomy(**self.anatomy).first_position
-        return None if first is None else self.encoder_config.max_position_embeddings - first - self.insertions
+        rows = Anatomy(**self.anatomy).most_rows(self.encoder_config)
+        return None if rows is None else rows - self.insertions
 
 
 class Retrofit(nn.Module):
