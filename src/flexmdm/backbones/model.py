@@ -106,6 +106,11 @@ class FlexMDMConfig(PretrainedConfig):
         FlexMDMInterpolant.from_dict(self.interpolant)
         super().__post_init__(**kwargs)
 
+    @property
+    def most_entries(self) -> int | None:
+        """Return the most entries that a sequence may have, if the network has a table of positions."""
+        return None
+
 
 @dataclass
 class FlexMDMOutput(ModelOutput):
@@ -205,17 +210,17 @@ class FlexMDMModel(PreTrainedModel):
 
     def generate(self, num_samples: int = 1, **options: Any) -> Generation:
         """Call `flexmdm.generate` with this model and the same arguments."""
-        self._check_options(options)
-        return generate(self.denoiser(), num_samples, **options)
+        return generate(self.denoiser(), num_samples, **self._options(options))
 
     def stream(self, num_samples: int = 1, **options: Any) -> Iterator[Sample]:
         """Call `flexmdm.generation.stream` with this model and the same arguments."""
-        self._check_options(options)
-        return stream(self.denoiser(), num_samples, **options)
+        return stream(self.denoiser(), num_samples, **self._options(options))
 
-    def _check_options(self, options: dict[str, Any]) -> None:
+    def _options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of `generate` with a sequence no longer than the network takes; raise where it cannot."""
         if not self.config.insertions and options.get("prompts") is None and options.get("canvas") is None:
             raise ValueError("an MDM inserts nothing, it fills masks: give prompts such as [Prompt.masks(20)]")
+        return options if options.get("max_length") is not None else {**options, "max_length": self.config.most_entries}
 
     def count_parameters(self) -> dict[str, int]:
         """Return the number of all parameters, and of those in the table of input embeddings."""

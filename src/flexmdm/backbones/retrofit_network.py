@@ -19,7 +19,7 @@ from transformers import AutoConfig, PretrainedConfig
 
 from flexmdm.backbones.attention import Layout, prefers_varlen
 from flexmdm.backbones.dit import Clock
-from flexmdm.backbones.encoder import Anatomy, Block, Parts, rotations
+from flexmdm.backbones.encoder import Anatomy, Block, Parts, embed, rotations
 from flexmdm.backbones.heads import Regions, insertion_head
 from flexmdm.backbones.model import FlexMDMConfig
 
@@ -50,6 +50,11 @@ class RetrofitConfig(FlexMDMConfig):
     def encoder_config(self) -> PretrainedConfig:
         return AutoConfig.for_model(**self.encoder)
 
+    @property
+    def most_entries(self) -> int | None:
+        rows = Anatomy(**self.anatomy).most_rows(self.encoder_config)
+        return None if rows is None else rows - self.insertions
+
 
 class Retrofit(nn.Module):
     """A pretrained transformer with what FlexMDM needs beyond it.
@@ -63,10 +68,11 @@ class Retrofit(nn.Module):
     def __init__(self, parts: Parts, config: RetrofitConfig) -> None:
         super().__init__()
         hidden = config.hidden_size
-        self.embedding, self.blocks, self.norm = parts.embedding, parts.blocks, parts.norm
-        self.head, self.rotary = parts.head, parts.rotary
+        self.embedding, self.projection, self.norm = parts.embedding, parts.projection, parts.norm
+        self.blocks, self.order, self.head, self.rotary = parts.blocks, parts.order, parts.head, parts.rotary
         self.vocab_size, self.mask_id = config.vocab_size, config.mask_id
-        self.shifted = Anatomy(**config.anatomy).shifted
+        self.anatomy, self.most_entries = Anatomy(**config.anatomy), config.most_entries
+        self.shifted = self.anatomy.shifted
         self.gradient_checkpointing = False
         self.insertion_head = None
         if config.insertions:
@@ -74,7 +80,8 @@ class Retrofit(nn.Module):
             self.end = nn.Embedding(1, hidden)
             self.clock = Clock(hidden // 2, 4 * hidden, hidden)
             self.modulations = nn.ModuleList(nn.Linear(hidden, 2 * hidden) for _ in range(config.groups))
-            self.insertion_head = insertion_head(hidden, hidden, config.expected_gap, config.regions)
+            seen: Any = self.head.in_features  # what the head looks at
+            self.insertion_head = insertion_head(seen, hidden, config.expected_gap, config.regions)
             for part in self.added.values():
                 part.apply(self.initialise)
                 part.to(next(self.embedding.parameters()).device)
@@ -136,23 +143,24 @@ class Retrofit(nn.Module):
         self, tokens: Tensor, lengths: Tensor, given: Tensor, open_gaps: Tensor, alpha: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Map tokens with masks as ``vocab_size`` to logits ``[M, V]`` and insertions ``[N + B]``, as `DiT.forward`."""
-        masked = tokens == self.vocab_size
-        x = self.embedding(tokens.masked_fill(masked, self.mask_id))
         inserts = self.insertion_head is not None
-        layout = Layout.of(lengths + inserts, prefers_varlen(tokens.device, x.dtype), unseen_last=inserts)
+        layout = self._layout(lengths, tokens.device)
+        entries = ~layout.is_last if inserts else torch.ones_like(layout.is_last)
+        masked = tokens == self.vocab_size
+        x = embed(self.embedding, self.anatomy, tokens.masked_fill(masked, self.mask_id), masked, layout, entries)
+        x = self.projection(x)
         groups: list[Tensor | None] = [None]
         if inserts:
-            entries = ~layout.is_last
-            x = x + self.given(given.long()).to(x.dtype)
-            ends = self.end.weight.to(x.dtype).expand(len(entries), -1)  # one behind each sequence: [N, D] -> [R, D]
-            x = ends.masked_scatter(entries[:, None], x)
+            ends = self.end.weight.expand(len(entries), -1)  # one behind each sequence
+            x = x + ends.masked_scatter(entries[:, None], self.given(given.long())).to(x.dtype)
             x = x + self.open(open_gaps.long()).to(x.dtype)
             condition = self.clock(alpha)
             groups = [m(condition).to(x.dtype)[layout.sequence].unflatten(1, (2, -1)) for m in self.modulations]
-            masked = torch.zeros_like(entries).masked_scatter(entries, masked)
+        masked = torch.zeros_like(entries).masked_scatter(entries, masked)
         turned = rotations(self.rotary, self.blocks, x, layout.position)
-        for number, (block, rotation) in enumerate(zip(self.blocks, turned, strict=True)):
-            modulation = groups[number * len(groups) // len(self.blocks)]
+        for depth, number in enumerate(self.order):
+            block, rotation = self.blocks[number], turned[number]
+            modulation = groups[depth * len(groups) // len(self.order)]
             if self.gradient_checkpointing and self.training:
                 x = checkpoint(block, x, modulation, layout, rotation, use_reentrant=False)
             else:
@@ -165,6 +173,19 @@ class Retrofit(nn.Module):
         if self.insertion_head is None:
             return logits, logits.new_zeros(len(tokens) + len(lengths))
         return logits, self.insertion_head(x, alpha, Regions.of(lengths, given)) * open_gaps
+
+    def _layout(self, lengths: Tensor, device: torch.device) -> Layout:
+        """Return where the rows of sequences with ``lengths`` ``[B]`` are; raise if they have more than positions."""
+        inserts = self.insertion_head is not None
+        dtype = next(self.embedding.parameters()).dtype
+        layout = Layout.of(lengths + inserts, prefers_varlen(device, dtype), unseen_last=inserts)
+        longest = layout.longest - inserts
+        if self.most_entries is not None and longest > self.most_entries:
+            raise ValueError(
+                f"a sequence has {longest} entries, and the positions of this model end at {self.most_entries}: "
+                f"keep sequences shorter (max_length={self.most_entries})"
+            )
+        return layout
 
 
 def is_quantised(module: nn.Module) -> bool:

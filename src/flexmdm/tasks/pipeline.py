@@ -275,7 +275,7 @@ def generated(
     purpose: str = "writing",
     **options: Any,
 ) -> Iterator[Generated]:
-    """Generate ``num`` sequences for each prompt, some at a time; FlexMDM stays within the task's ``max_length``.
+    """Generate ``num`` sequences for each prompt, some at a time; FlexMDM stays within what its layout allows.
 
     Args:
         task, model: what was trained.
@@ -288,7 +288,8 @@ def generated(
     """
     options = DEFAULTS[purpose].options(task.layout.inserts, **options)
     if task.layout.inserts:
-        options["max_length"] = min(options.get("max_length") or task.max_length, task.max_length)
+        most = task.layout.most_entries
+        options["max_length"] = min(options.get("max_length") or most, most)
     samples = stream(
         denoiser_of(task, model),
         num,
