@@ -442,7 +442,7 @@ def test_a_run_of_some_seconds_ends_then_and_is_complete(tiny, tmp_path, console
     config, lines = RunConfig.read(tmp_path / "run"), read_log(tmp_path / "run" / "log.jsonl")
     last = checkpoints(tmp_path / "run")[0]
     assert 1 <= step_of(last) == config.recipe.steps < 10**4 and fault(last) is None
-    assert config.recipe.warmup <= max(config.recipe.steps // 10, 0)
+    assert config.recipe.warmup == 1
     assert [line["step"] for line in lines if "eval_loss" in line][-1] == step_of(last)
     assert lines[-1]["seconds"] < 30  # on whatever machine
     load(tmp_path / "run")

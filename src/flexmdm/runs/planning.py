@@ -77,7 +77,7 @@ def planned(recipe: Recipe, rate: LearningRate) -> Recipe:
 
     Its learning rate goes on from that of ``rate``.
     """
-    steps = max(math.floor(rate.steps), 1)
+    steps = math.floor(rate.steps)
     return replace(
         recipe,
         steps=steps,
