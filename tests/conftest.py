@@ -86,7 +86,7 @@ def tiny():
     maze = MazeTask(size=7, pairs=22, paths_per_pair=2, subgoals=(2, 4), held_out=0.1)
     network = Network(hidden=16, layers=1, heads=2, condition=16, dropout=0.1)
     usual = Recipe(
-        steps=6, batch_size=8, learning_rate=1e-2, warmup=1, schedule="constant", ema=0.9,
+        steps=6, batch_size=8, threads=1, learning_rate=1e-2, warmup=1, schedule="constant", ema=0.9,
         eval_every=100, eval_size=16, save_every=2, keep=9, log_every=1,
     )  # fmt: skip
 

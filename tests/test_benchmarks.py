@@ -2,15 +2,19 @@
 
 import argparse
 import importlib.util
+import itertools
 import json
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
+import numpy as np
 import pytest
 import torch
 
+from flexmdm.evaluation.fluency import ReferenceLM
 from flexmdm.evaluation.intervals import Interval
 from flexmdm.runs.config import RunConfig
 from flexmdm.runs.train import train
@@ -27,7 +31,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 def benchmark(name, results):
     """A program of benchmarks/, with another place for its results."""
     spec = importlib.util.spec_from_file_location(f"benchmark_{name}", BENCHMARKS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.RESULTS = results
     return module
@@ -216,32 +220,100 @@ def test_molecules_are_judged_row_by_row_and_not_twice(smiles, tmp_path, monkeyp
 # Text -----------------------------------------------------------------------------------------------------------------
 
 
-def test_texts_are_judged_row_by_row_and_not_twice(smiles, tmp_path, monkeypatch):
+@pytest.fixture
+def reader(monkeypatch):
+    """A reference model of characters, each worth its place in the alphabet; ``texts`` are those it has read."""
+
+    class Reader:
+        longest, texts = None, []
+
+        def encode(self, texts):
+            return [list(map(ord, text)) for text in texts]
+
+        def nats(self, token_lists, progress=None):
+            self.texts += token_lists
+            nats = [sum(token / 100 for token in tokens) for tokens in token_lists]
+            return torch.tensor(nats, dtype=torch.float64), torch.tensor([len(tokens) for tokens in token_lists])
+
+    reader = Reader()
+    monkeypatch.setattr(ReferenceLM, "load", lambda *_: reader)
+    return reader
+
+
+SMALL = ("--num", 3, "--likelihoods", 2, "--steps", 2, 65, "--name", "small")
+
+
+def test_both_models_write_as_many_texts_and_are_compared_on_the_same_ones(smiles, tmp_path, monkeypatch, reader):
     text = benchmark("text", tmp_path / "results")
-    for name, value in (("STEPS", (2,)), ("LONG", 3), ("FEW", 1), ("MORE", 2), ("LIKELIHOODS", 2)):
-        monkeypatch.setattr(text, name, value)
-    asked = (tmp_path / "flex", tmp_path / "mdm", "--name", "small", "--num", 2, "--reference", "none")
-    run(text, monkeypatch, *asked)
+    monkeypatch.setattr(text, "TIMES", 4)
+    runs = (tmp_path / "flex", tmp_path / "mdm")
+    run(text, monkeypatch, *runs, *SMALL)
     stored = json.loads((tmp_path / "results/small.json").read_text())
-    assert [(row["model"], row["sampler"], row["steps"], row["num"]) for row in stored["rows"][1:]] == [
-        *(("flex", sampler, 2, 4) for sampler in ("tau", "adaptive", "spaced")),
-        *(("mdm", sampler, 2, 2) for sampler in ("tau", "adaptive")),
-        ("mdm", "tau", 3, 2),
+    real, *rows = stored["rows"]
+    assert real["model"] == "held-out" and len(real["readings"]) == 3
+    assert {row["num"] for row in rows} == {3}
+    assert [(row["model"], row["sampler"], row["steps"]) for row in rows] == [
+        *((model, sampler, 2) for model in ("flex", "mdm") for sampler in ("tau", "adaptive", "spaced")),
+        *((model, sampler, 65) for model in ("flex", "mdm") for sampler in ("tau", "adaptive")),
     ]
-    assert set(stored["likelihoods"]) == {"flex", "mdm"} and stored["rows"][0]["model"] == "held-out"
-    assert len(columns((tmp_path / "results/small.md").read_text())) == 1
-    assert {file.name for file in (tmp_path / "results").iterdir()} >= {"small.png", "small-loss.png", "logs"}
-    with monkeypatch.context() as patched:
-        patched.setattr(text, "measure", None)  # what was measured is not measured again
+    for row in rows:
+        perplexity = [np.exp(np.divide(*np.sum(one["readings"], 0))) for one in (row, real)]
+        assert row["generative_perplexity"]["value"] == pytest.approx(perplexity[0], rel=1e-4)
+        assert row["perplexity_ratio"]["value"] == pytest.approx(perplexity[0] / perplexity[1], rel=1e-4)
+    bits = {name: np.array(of["nats"]) / np.log(2) for name, of in stored["bits"].items()}
+    (pair,) = text.compared(stored)
+    expected = (bits["flex"] - bits["mdm"]).sum() / sum(stored["bits"]["flex"]["characters"])
+    assert pair["value"] == pytest.approx(expected) and (pair["sequences"], pair["num"]) == (1.0, 2)
+    assert pair["low"] <= pair["value"] <= pair["high"]
+    summary = (tmp_path / "results/small.md").read_text()
+    assert columns(summary) == {13, 4, 5} and "1.00 times | 1.00 times" not in summary.split("| on the same")[0]
+    assert "flex: flexmdm" in summary and "1 steps, 8 sequences" in summary and str(tmp_path) not in summary
+    found = {file.name for file in (tmp_path / "results").iterdir()}
+    assert found == {"small.json", "small.md", "small.png", "small-loss.png", "logs"}
+
+
+def test_an_interrupted_table_of_texts_goes_on_and_another_run_joins_it(smiles, tmp_path, monkeypatch, reader):
+    text = benchmark("text", tmp_path / "results")
+    monkeypatch.setattr(text, "TIMES", 4)
+    asked = (tmp_path / "flex", "--name", "small", "--num", 3, "--likelihoods", 2, "--steps", 2, "--samplers", "tau")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(text, "judged", lambda score, *_: (_ for _ in ()).throw(KeyboardInterrupt))
         run(text, monkeypatch, *asked)
-    (tmp_path / "flex").rename(tmp_path / "later")
-    run(text, monkeypatch, tmp_path / "later", *asked[2:], "--samplers", "tau", "--steps", 2)
+    run(text, monkeypatch, *asked)
+    before = json.loads((tmp_path / "results/small.json").read_text())
+    with monkeypatch.context() as patched:
+        patched.setattr(text, "measured", None)  # what was measured is not measured again,
+        patched.setattr("flexmdm.tasks.likelihoods.likelihood", None)  # nor are likelihoods
+        run(text, monkeypatch, *asked)
+    assert json.loads((tmp_path / "results/small.json").read_text()) == before
+    (tmp_path / "results/small.json").unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr("flexmdm.tasks.pipeline.generate", None)  # the texts are there
+        run(text, monkeypatch, *asked)
+    again = json.loads((tmp_path / "results/small.json").read_text())
+    assert [row["readings"] for row in again["rows"]] == [row["readings"] for row in before["rows"]]
+    run(text, monkeypatch, tmp_path / "mdm", *asked[1:], "--temperatures", 0.5)
     more = json.loads((tmp_path / "results/small.json").read_text())
-    assert more["rows"][:-1] == stored["rows"] and more["rows"][-1]["model"] == "later"
-    assert set(more["commands"]) == {"flex", "mdm", "later"} and more["commands"]["flex"] == stored["commands"]["flex"]
-    assert more["commands"]["later"].endswith("--steps 2 --samplers tau")
-    with pytest.raises(SystemExit, match="num 2, not 3: ask for the same"):  # nothing is lost
-        run(text, monkeypatch, tmp_path / "later", "--name", "small", "--num", 3, "--reference", "none")
+    assert more["rows"][:-1] == again["rows"] and more["rows"][-1]["temperature"] == 0.5
+    assert set(more["commands"]) == {"flex", "mdm"} and more["commands"]["mdm"].endswith("--temperatures 0.5")
+    with pytest.raises(SystemExit, match="num 3, not 4: ask for the same"):  # nothing is lost
+        run(text, monkeypatch, *asked[:3], "--num", 4)
+
+
+def test_the_trainings_that_a_run_went_on_from_count(smiles, tmp_path, monkeypatch):
+    text = benchmark("text", tmp_path / "results")
+    (tmp_path / "first.jsonl").write_text('{"step": 5, "seconds": 3600.0, "loss": 1.0, "sequences": 40}\n')
+    asked = ("--name", "small", "--num", 2, "--likelihoods", 1, "--steps", 2, "--samplers", "tau")
+    before = ("--before", f"flex={tmp_path / 'first.jsonl'}")
+    run(text, monkeypatch, tmp_path / "flex", *asked, "--reference", "none", *before)
+    stored = json.loads((tmp_path / "results/small.json").read_text())
+    assert stored["runs"]["flex"]["steps"] == 6 and stored["runs"]["flex"]["sequences"] == 48
+    assert 1 < stored["runs"]["flex"]["hours"] < 1.1 and "--before flex=PATH/first.jsonl" in stored["commands"]["flex"]
+    lines = (tmp_path / "results/logs/small-flex.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [5, *[6] * (len(lines) - 1)]
+    for bad, why in (("other=a", "no run other"), ("flex=nowhere.jsonl", "no file nowhere.jsonl")):
+        with pytest.raises(SystemExit, match=why):
+            run(text, monkeypatch, tmp_path / "flex", *asked, "--reference", "none", "--before", bad)
 
 
 def test_a_file_is_prepared_twice_with_the_same_cache(tmp_path, monkeypatch):
@@ -281,6 +353,44 @@ def test_spans_are_filled_by_both_models_and_by_counting(tmp_path, monkeypatch):
     assert {file.name for file in (tmp_path / "results/logs").iterdir()} == {"flex.jsonl", "mdm.jsonl"}
     with pytest.raises(SystemExit, match="too few for 999 spans"):
         run(infilling, monkeypatch, tmp_path / "runs/flex", "--num", 999)
+
+
+@pytest.fixture
+def phrases(tmp_path, monkeypatch):
+    """A FlexMDM and an MDM of short sentences, in folders of these names."""
+    monkeypatch.setenv("FLEXMDM_CACHE", str(tmp_path / "cache"))
+    words = ["a cat", "the dog", "my old friend", "she"], ["sat", "went home", "ran"], ["today.", "with me again."]
+    lines = [f"{one} {two} {three}" for one, two, three in itertools.product(*words)]
+    (tmp_path / "phrases.txt").write_text("\n".join(lines))
+    for name, model in (("flex", "flexmdm"), ("mdm", "mdm")):
+        data = TextTask((str(tmp_path / "phrases.txt"),), model, tokenizer="bpe", vocabulary=280, max_length=40)
+        tiny_run(replace(data, held_out=0.5), tmp_path / name)
+    return tmp_path / "flex", tmp_path / "mdm"
+
+
+def test_gaps_in_sentences_are_filled_by_all_and_compared_for_as_many_draws(phrases, tmp_path, monkeypatch, reader):
+    infilling = benchmark("infilling", tmp_path / "results")
+    asked = (*phrases, "--num", 6, "--name", "small")
+    run(infilling, monkeypatch, *asked)
+    stored = json.loads((tmp_path / "results/small.json").read_text())
+    models = ["flex", "mdm, told the lengths", "mdm, guessing the lengths"]
+    ways = ["best of 8", "one draw", "greedy"]
+    assert [row["sampler"] for row in stored["rows"]] == ["4-grams", *(f"{m}, {way}" for m in models for way in ways)]
+    assert all(row["num"] == 6 and row["perplexity"]["value"] > 0 for row in stored["rows"])
+    assert len(stored["differences"]) == 6  # n-grams and both kinds of MDM, with eight draws and with one
+    assert all(name.startswith("flex, ") for name in stored["differences"])
+    assert [len(example["cut"]) for example in stored["examples"]] == [1, 2, 3, 1, 2, 3]
+    for example in stored["examples"]:
+        assert set(example["filled"]) == {row["sampler"] for row in stored["rows"]}
+        assert all(len(found) == len(example["cut"]) for found in example["filled"].values())
+    summary = (tmp_path / "results/small.md").read_text()
+    assert columns(summary) == {8, 6} and "6 held-out texts with 1, 2 and 3 gaps" in summary
+    assert reader.texts and not (tmp_path / "results/logs").exists() or not list((tmp_path / "results/logs").iterdir())
+    monkeypatch.setattr("flexmdm.tasks.pipeline.generate", None)  # what was asked is not asked again
+    run(infilling, monkeypatch, *asked)
+    assert json.loads((tmp_path / "results/small.json").read_text()) == stored
+    with pytest.raises(SystemExit, match="too few for 999"):
+        run(infilling, monkeypatch, phrases[0], "--num", 999, "--name", "small")
 
 
 def test_the_scorers_are_tried_on_canonical_and_empty_fillings_and_on_gold_answers(tmp_path, monkeypatch):
@@ -421,3 +531,23 @@ def test_wheels_become_bases_that_predict_masked_residues_as_their_own_classes_d
         run(antibodies, monkeypatch, "accuracy", tmp_path / "bases/antiberty", "--data", tmp_path / "wheels")
     with pytest.raises(SystemExit, match="has no wheel"):
         run(antibodies, monkeypatch, "bases", tmp_path / "bases", tmp_path / "again")
+
+
+# The recipe -----------------------------------------------------------------------------------------------------------
+
+
+def test_changes_of_the_recipe_are_compared_with_the_common_one_and_not_trained_twice(tmp_path, monkeypatch, capsys):
+    recipe = benchmark("recipe", tmp_path)
+    monkeypatch.setitem(recipe.COMMON, "network", {"hidden": 16, "layers": 1, "heads": 2, "condition": 16})
+    monkeypatch.setitem(recipe.COMMON, "task", {"name": "text", "tokenizer": "characters", "held_out": 0.2})
+    data = tmp_path / "names.txt"
+    data.write_text("".join(f"{first}nn{last}\n" for first in "abcdefgh" for last in "aeiou"))
+    half = "batches of 512, half the steps"
+    monkeypatch.setitem(recipe.CHANGES, half, {"recipe.batch_size": 8, "recipe.steps": 0.5})
+    monkeypatch.setitem(recipe.COMMON["recipe"], "batch_size", 4)
+    for only in ([half], [half, "cosine"]):
+        run(recipe, monkeypatch, data, "--steps", 2, "--only", *only)
+    assert capsys.readouterr().out.count(half) == 1
+    lines = [line for line in (tmp_path / "recipe.md").read_text().splitlines() if line.startswith("| ")]
+    assert [line.split(" | ")[0] for line in lines[1:]] == ["| the common recipe", "| cosine", f"| {half}"]
+    assert len(columns("\n".join(lines))) == 1

@@ -484,3 +484,14 @@ def test_a_prompt_refuses_a_maximum_below_its_minimum():
         Prompt.infill([[1], [2]], minimum=0, maximum=0)
     assert Prompt.infill([[1], [2]], minimum=2, maximum=2).tokens == (1, None, None, 2)
     assert not any(Prompt.infill([[1], [2]], minimum=2, maximum=2).open_gaps)
+
+
+def test_every_gap_of_a_prompt_may_have_limits_of_its_own():
+    prompt = Prompt.infill([[1], [2], []], minimum=[2, 0], maximum=[2, 3])
+    assert prompt.tokens == (1, None, None, 2) and prompt.open_gaps == (False, False, False, False, True)
+    assert prompt.limits == (None, None, None, 0, 3)
+    assert Prompt.infill([[1], [2], []], [1, 1], [4, 4]) == Prompt.infill([[1], [2], []], 1, 4)
+    with pytest.raises(ValueError, match=r"one for each of the 2, got \[1\]"):
+        Prompt.infill([[1], [2], []], minimum=[1])
+    with pytest.raises(ValueError, match="0 <= minimum <= maximum; got 3 to 2"):
+        Prompt.infill([[1], [2], []], minimum=[0, 3], maximum=[1, 2])

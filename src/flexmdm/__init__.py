@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # the same names as below
     from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
     from flexmdm.canvas import Canvas, Prompt, Role, Template
     from flexmdm.denoiser import Denoiser, ImpossibleCanvas, Prediction
-    from flexmdm.generation import Generation, Sampler, generate
+    from flexmdm.generation import Generation, Sample, Sampler, generate, stream
     from flexmdm.interpolants import FlexMDMInterpolant, InterpolantSample, sample_times
     from flexmdm.objective import Likelihood, Loss, flexmdm_loss, likelihood
     from flexmdm.oracle import FiniteDistribution, HiddenMarkovSource
@@ -34,7 +34,7 @@ _HOME = {  # the public names, by their module
     "backbones.model": "FlexMDMConfig FlexMDMModel",
     "canvas": "Canvas Prompt Role Template",
     "denoiser": "Denoiser ImpossibleCanvas Prediction",
-    "generation": "Generation Sampler generate",
+    "generation": "Generation Sample Sampler generate stream",
     "interpolants": "FlexMDMInterpolant InterpolantSample sample_times",
     "objective": "Likelihood Loss flexmdm_loss likelihood",
     "oracle": "FiniteDistribution HiddenMarkovSource",

@@ -155,7 +155,8 @@ class Canvas:
         limits: for each sequence and each of its (number of given entries + 1) spaces between given entries, the most
             free entries that it may hold; its gaps close when that is reached. ``None`` for no limit.
         ids: an identity for every entry that it keeps as others are inserted around it (for traces).
-        memory: ``[B, k]``, what a sampler wants to know in its next step; no denoiser looks at it.
+        memory: ``[B, k]`` float64, what a sampler wants to know in its next step; no denoiser looks at it. Zeros are no
+            memory, and may be put behind it: a sequence begins with them, wherever it joins others.
 
     >>> canvas = Canvas(Ragged.from_lists([[0, 3], []]), mask_id=3)
     >>> canvas.open_gaps.tolist()
@@ -251,10 +252,13 @@ class Canvas:
 
     @classmethod
     def cat(cls, canvases: Sequence[Canvas]) -> Canvas:
-        """Return all states of all canvases, in order; limits, ids and memories only if all have them."""
+        """Return all states of all canvases, in order; limits and ids only if all have them.
+
+        A memory is as wide as the widest, and zero where a canvas has none.
+        """
         limits = [c.limits for c in canvases if c.limits is not None]
         ids = [c.ids for c in canvases if c.ids is not None]
-        memories = [c.memory for c in canvases if c.memory is not None]
+        widest = max((c.memory.shape[1] for c in canvases if c.memory is not None), default=0)
         return replace(
             canvases[0],
             tokens=Ragged.cat([c.tokens for c in canvases]),
@@ -262,8 +266,14 @@ class Canvas:
             open_gaps=Ragged.cat([c.open_gaps for c in canvases]),
             limits=Ragged.cat(limits) if len(limits) == len(canvases) else None,
             ids=Ragged.cat(ids) if len(ids) == len(canvases) else None,
-            memory=torch.cat(memories) if len(memories) == len(canvases) else None,
+            memory=torch.cat([c._memory_of_width(widest) for c in canvases]) if widest else None,
         )
+
+    def _memory_of_width(self, width: int) -> Tensor:
+        """Return the memory, ``[B, width]``, with zeros behind what there is of it."""
+        if self.memory is None:
+            return torch.zeros(len(self), width, dtype=torch.float64, device=self.device)
+        return torch.nn.functional.pad(self.memory, (0, width - self.memory.shape[1]))
 
     def distinct(self) -> tuple[Canvas, Tensor]:
         """Return the different states of the batch in order of appearance, and ``[B]`` the index of each in them."""
@@ -466,28 +476,32 @@ class Prompt:
         return cls.infill([tokens, []])
 
     @classmethod
-    def infill(cls, pieces: Iterable[Iterable[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
+    def infill(
+        cls,
+        pieces: Iterable[Iterable[int]],
+        minimum: int | Sequence[int] = 0,
+        maximum: int | Sequence[int] | None = None,
+    ) -> Prompt:
         """Return the prompt with a gap between consecutive pieces; an empty first or last piece opens that end.
 
         Each gap gets at least ``minimum`` tokens and at most ``maximum``: so many masks are there from the start, and
-        the gap behind them closes when it is full.
+        the gap behind them closes when it is full. Both are one number for all gaps, or one for each.
         """
-        if minimum < 0 or (maximum is not None and maximum < minimum):
-            raise ValueError(
-                f"a gap takes from minimum to maximum tokens, 0 <= minimum <= maximum; got {minimum} to {maximum}"
-            )
-        tokens: list[int | None] = []
-        gaps: list[bool] = [False]
-        limits: list[int | None] = [None]
-        for number, piece in enumerate(pieces):
-            piece = [int(v) for v in piece]
-            if number:
-                tokens += [None] * minimum
-                gaps += [False] * minimum
-                limits += [None] * minimum
-                gaps[-1] = maximum is None or maximum > minimum
-                limits[-1] = None if maximum is None else maximum - minimum
-            tokens += piece
+        first, *others = [[int(v) for v in piece] for piece in pieces] or [[]]
+        tokens: list[int | None] = [*first]
+        gaps: list[bool] = [False] * (len(first) + 1)
+        limits: list[int | None] = [None] * (len(first) + 1)
+        mosts = [None] * len(others) if maximum is None else _of_each_gap(maximum, len(others))
+        for piece, least, most in zip(others, _of_each_gap(minimum, len(others)), mosts, strict=True):
+            if least < 0 or (most is not None and most < least):
+                raise ValueError(
+                    f"a gap takes from minimum to maximum tokens, 0 <= minimum <= maximum; got {least} to {most}"
+                )
+            tokens += [*[None] * least, *piece]
+            gaps += [False] * least
+            limits += [None] * least
+            gaps[-1] = most is None or most > least
+            limits[-1] = None if most is None else most - least
             gaps += [False] * len(piece)
             limits += [None] * len(piece)
         return cls(tuple(tokens), tuple(gaps), None if maximum is None else tuple(limits))
@@ -503,3 +517,12 @@ class Prompt:
         if length < 0:
             raise ValueError(f"a length must not be negative, got {length}")
         return cls((None,) * length, (False,) * (length + 1))
+
+
+def _of_each_gap(number: int | Sequence[int], gaps: int) -> list[int]:
+    """Return a number for each gap: one for all, or one for each."""
+    if isinstance(number, int):
+        return [number] * gaps
+    if len(number) != gaps:
+        raise ValueError(f"give one number for all gaps or one for each of the {gaps}, got {list(number)}")
+    return list(number)

@@ -6,6 +6,7 @@ Nothing is consumed in order, so a sequence comes out the same alone, in any bat
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, cached_property
 from zlib import crc32
 
 import torch
@@ -37,10 +38,28 @@ def uniform(seed: int, *counters: Tensor | int, device: torch.device | str | Non
     >>> torch.equal(uniform(0, torch.tensor([2]), 7), a[2:])
     True
     """
-    state = _mix(torch.tensor((seed + (1 << 63)) % (1 << 64) - (1 << 63), device=device) + _FIRST)
+    return _number(_absorbed(_seeded(seed, device), *counters))
+
+
+def _seeded(seed: int, device: torch.device | str | None) -> Tensor:
+    """Return the state of the hash of a seed before any counter, a scalar."""
+    return _mix(torch.tensor((seed + (1 << 63)) % (1 << 64) - (1 << 63), device=device) + _FIRST)
+
+
+def _absorbed(state: Tensor, *counters: Tensor | int) -> Tensor:
+    """Return the state after counters, mixed in one by one: none can stand in for another or for the seed."""
     for counter in counters:
-        # Mixed in one after the other, so that no counter can stand in for another or for the seed.
-        state = _mix((state ^ _mix(torch.as_tensor(counter, device=state.device).long() + _GOLDEN)) + _SECOND)
+        mixed = _mix(counter.long() + _GOLDEN) if isinstance(counter, Tensor) else _mixed(counter)
+        state = _mix((state ^ mixed) + _SECOND)
+    return state
+
+
+@cache
+def _mixed(counter: int) -> int:
+    return int(_mix(torch.tensor(counter) + _GOLDEN))
+
+
+def _number(state: Tensor) -> Tensor:
     return (_shifted(state, 12).double() + 0.5) * 2.0**-52
 
 
@@ -99,7 +118,7 @@ class StepRandomness:
     Attributes:
         seed: of the whole generation.
         sequences: ``[B]`` int64, the identity of each sequence of the batch.
-        step: how many steps these sequences have taken.
+        step: how many steps these sequences have taken: one number for all, or ``[B]``.
 
     A draw names its ``purpose``, its ``rows`` (which sequence of the batch) and its ``slots`` (which
     position in that sequence): the same names give the same number.
@@ -113,12 +132,16 @@ class StepRandomness:
 
     seed: int
     sequences: Tensor
-    step: int
+    step: Tensor | int
+
+    @cached_property
+    def _state(self) -> Tensor:
+        """Return ``[B]``, the hash of seed, sequence and step that all draws of a sequence begin with."""
+        return _absorbed(_seeded(self.seed, self.sequences.device), self.sequences, self.step)
 
     def uniform(self, purpose: str, rows: Tensor, *slots: Tensor | int) -> Tensor:
         """Draw a uniform number in (0, 1) for each of ``rows`` ``[K]`` and ``slots`` ``[K]``, one or several."""
-        where = (self.sequences[rows], self.step, stream(purpose), *(slots or (0,)))
-        return uniform(self.seed, *where, device=self.sequences.device)
+        return _number(_absorbed(_absorbed(self._state, stream(purpose))[rows], *(slots or (0,))))
 
     def poisson(self, purpose: str, rate: Tensor, rows: Tensor, slots: Tensor | int = 0) -> Tensor:
         """Draw Poisson counts with mean ``rate`` ``[K]``."""

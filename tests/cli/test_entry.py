@@ -123,10 +123,10 @@ def test_out_of_memory_is_one_line(monkeypatch, capsys, error):
     ],
 )
 def test_out_of_memory_says_what_to_do(monkeypatch, capsys, command, advice):
-    def app():
+    def run(*_):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(entry, "app", app)
+    monkeypatch.setattr(entry, "_run", run)
     err, code = runs(monkeypatch, capsys, None, command)
     assert code == 2 and all(part in err for part in advice)
 

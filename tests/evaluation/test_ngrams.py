@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,35 @@ def test_lengths_are_within_their_limits():
     filler = fitted([[1, 1, 1, 1, 1, 1]] * 3, order=2)
     for minimum, maximum in ((0, 0), (2, 2), (1, 4)):
         assert minimum <= len(filler.fill([1], [1], minimum, maximum)) <= maximum
+
+
+def log_prob(filler, tokens):
+    """Of a whole sequence, its end included."""
+    return sum(np.log(filler.probabilities(tokens[:n])[token]) for n, token in enumerate([*tokens, filler.base - 1]))
+
+
+@pytest.mark.parametrize("pieces", [[[0], [1]], [[0], [1, 2]], [[], [2], []], [[1], [0, 1, 2, 0], [2]]])
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_with_a_wide_beam_the_middles_are_the_likeliest_of_all(pieces, order):
+    """Of 3 tokens, up to 3 in each of one or two gaps: all 39 or 1,521 fillings are tried."""
+    rng = np.random.default_rng(1)
+    filler = fitted([rng.integers(0, 3, rng.integers(3, 9)).tolist() for _ in range(60)], vocab_size=3, order=order)
+    middles = [one for length in range(1, 4) for one in itertools.product(range(3), repeat=length)]
+
+    def whole(found):
+        return [*pieces[0], *itertools.chain(*((*m, *p) for m, p in zip(found, pieces[1:], strict=True)))]
+
+    every = itertools.product(middles, repeat=len(pieces) - 1)
+    best = max(log_prob(filler, whole(found)) for found in every)
+    found = filler.fill_gaps(pieces, maximum=3, beam=64)
+    assert log_prob(filler, whole(found)) == pytest.approx(best)
+
+
+def test_a_gap_looks_at_what_its_neighbour_holds():
+    """Behind 1 2 comes 3 and behind 6 2 comes 7: the second gap depends on the first, across the piece between."""
+    filler = fitted([[0, 1, 2, 3], [0, 6, 2, 7]] * 5, order=3)
+    assert filler.fill_gaps([[0], [2], []], maximum=1, beam=4) in ([[1], [3]], [[6], [7]])
+    assert filler.fill_gaps([[0], [2, 7]], maximum=1, beam=4) == [[6]]
 
 
 def test_bad_settings_are_refused():

@@ -7,7 +7,6 @@ a step-wise sampler falls as 1 / steps, and exactness is a statement about the l
 
 import itertools
 import math
-import sys
 from collections import Counter
 from dataclasses import dataclass
 
@@ -36,6 +35,7 @@ from flexmdm.generation import (
     Event,
     Grid,
     TauSampler,
+    loop,
     sampler_named,
 )
 from flexmdm.randomness import StepRandomness
@@ -721,8 +721,9 @@ def test_a_callback_sees_every_step_and_the_count_of_what_is_done(sampler, batch
     assert finished == sorted(finished) and finished[-1] == 10
     for progress in seen:
         assert len(progress.canvas) == len(progress.alpha) == len(progress.sequences)
-    starts = [progress.step for progress in seen].count(1)
-    assert starts == (1 if batch_size is None else 3)
+    assert [progress.step for progress in seen] == [*range(1, len(seen) + 1)]
+    shares = [progress.share for progress in seen]
+    assert shares == sorted(shares) and 0 < shares[0] and shares[-1] == 1.0
 
 
 def test_a_callback_hears_of_the_end_also_when_the_last_sequences_are_impossible():
@@ -996,7 +997,7 @@ def test_a_denoiser_that_returns_something_else_than_log_probabilities_is_told_s
 
 def test_log_probabilities_are_checked_once_and_not_at_every_step(monkeypatch):
     checked = []
-    monkeypatch.setattr(sys.modules[generate.__module__], "check_log_probs", checked.append)
+    monkeypatch.setattr(loop, "check_log_probs", checked.append)
     generate(DENOISER, 3, sampler="tau", steps=8, batch_size=1)
     assert len(checked) == 1
 

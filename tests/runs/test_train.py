@@ -15,13 +15,13 @@ from safetensors.torch import load_file
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.runs import train as module
-from flexmdm.runs.building import build
 from flexmdm.runs.config import RUN_FILE, RunConfig
-from flexmdm.runs.planning import steps_within
 from flexmdm.runs.train import train
 from flexmdm.schedules import CosineSchedule, PolynomialSchedule
 from flexmdm.tasks.loading import load
+from flexmdm.training import progress, timing
 from flexmdm.training.checkpoints import SEAL, checkpoints, fault, step_of
+from flexmdm.training.learning_rate import LearningRate
 from flexmdm.training.progress import read_log
 from flexmdm.training.trainer import FlexMDMTrainer
 
@@ -437,30 +437,11 @@ def test_the_schedules_of_a_run_are_those_that_generation_uses(tiny, tmp_path):
 # Timed ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("accumulation", "steps"), [(1, 95), (2, 47)])
-def test_as_many_steps_are_planned_as_fit_in_the_time(accumulation, steps, tiny, monkeypatch):
-    class Clock:  # a tenth of a second from look to look
-        now = 0.0
-
-        @classmethod
-        def perf_counter(cls):
-            cls.now += 0.1
-            return cls.now
-
-    config = tiny(accumulation=accumulation)
-    task, model = build(config)
-    before = [p.detach().clone() for p in model.parameters()]
-    monkeypatch.setattr("flexmdm.runs.planning.time", Clock)
-    assert steps_within(10.0, config, task, model) == steps
-    assert all(map(torch.equal, before, model.parameters()))  # it tries them on a copy
-    assert steps_within(1e-3, config, task, model) == 1
-
-
 def test_a_run_of_some_seconds_ends_then_and_is_complete(tiny, tmp_path, console):
     train(tiny(steps=10**6, eval_every=10**5, save_every=10**5), tmp_path / "run", minutes=2 / 60, device="cpu")
     config, lines = RunConfig.read(tmp_path / "run"), read_log(tmp_path / "run" / "log.jsonl")
     last = checkpoints(tmp_path / "run")[0]
-    assert 1 <= step_of(last) <= config.recipe.steps < 10**4 and fault(last) is None
+    assert 1 <= step_of(last) == config.recipe.steps < 10**4 and fault(last) is None
     assert config.recipe.warmup <= max(config.recipe.steps // 10, 0)
     assert [line["step"] for line in lines if "eval_loss" in line][-1] == step_of(last)
     assert lines[-1]["seconds"] < 30  # on whatever machine
@@ -469,14 +450,84 @@ def test_a_run_of_some_seconds_ends_then_and_is_complete(tiny, tmp_path, console
     train(replace(config, recipe=replace(config.recipe, steps=config.recipe.steps + 2)), tmp_path / "run", resume=True,
           minutes=1, device="cpu", console=console)  # fmt: skip
     assert f"going on from step {step_of(last)}" in console.file.getvalue()
+    assert f"all steps are done at step {step_of(last) + 2}" in console.file.getvalue()
 
 
-def test_a_plan_of_few_steps_is_warned_of_and_the_end_is_explained(tiny, tmp_path, console, monkeypatch):
-    monkeypatch.setattr(module, "steps_within", lambda *_: 3)
-    train(tiny(eval_every=10, save_every=10), tmp_path / "run", minutes=1, device="cpu", console=console)
+class Clock:
+    """A clock on which the steps of a training take the seconds that they are given, and nothing else takes time."""
+
+    def __init__(self, monkeypatch, *seconds, then=0.1):
+        self.now, self.seconds, self.then = 1000.0, list(seconds), then
+        for part in (timing, progress):
+            monkeypatch.setattr(part, "time", self)
+        step = FlexMDMTrainer.training_step
+
+        def timed_step(trainer, *arguments, **options):
+            self.now += self.seconds.pop(0) if self.seconds else self.then
+            return step(trainer, *arguments, **options)
+
+        monkeypatch.setattr(FlexMDMTrainer, "training_step", timed_step)
+
+    def monotonic(self):
+        return self.now
+
+
+def test_a_slow_start_does_not_decide_how_many_steps_are_done(tiny, tmp_path, console, monkeypatch):
+    Clock(monkeypatch, *[1.0] * 4, then=0.25)
+    config = tiny(schedule="cosine", warmup=50, log_every=5, eval_every=10**4, save_every=10**4)
+    train(config, tmp_path / "run", minutes=1, device="cpu", console=console)
+    steps, said = 4 + 224, console.file.getvalue()
+    assert "1 minutes of steps of 8 sequences" in said and f"the time is up at step {steps};" in said
+    assert "teach little" not in said
+    stored = RunConfig.read(tmp_path / "run").recipe
+    assert (stored.steps, stored.eval_every, stored.save_every) == (steps, 29, 114) and 20 <= stored.warmup <= 23
+    lines = read_log(tmp_path / "run" / "log.jsonl")
+    rates = [line["learning_rate"] for line in lines if "loss" in line]
+    assert max(rates) > 0.0099 and rates[-1] < 1e-6
+    assert len([line for line in lines if "eval_loss" in line]) == 8
+    assert [step_of(folder) for folder in checkpoints(tmp_path / "run")][0] == steps
+
+
+def test_few_steps_are_warned_of_early_and_at_the_end_and_the_end_is_explained(tiny, tmp_path, console, monkeypatch):
+    Clock(monkeypatch, then=2.0)
+    train(tiny(eval_every=100, save_every=100), tmp_path / "run", minutes=0.5, device="cpu", console=console)
     said = console.file.getvalue()
-    assert "3 steps fit in 1 minutes, and fewer than 200 teach little" in said
-    assert "all steps are done at step 3" in said
+    hint = "and fewer than 200 teach little: give more --minutes, or take a smaller network or --batch-size\n"
+    assert f"warning: at this speed 15 steps fit in the time, {hint}" in said
+    assert f"the time is up at step 15; weights, log and loss.png are in {tmp_path / 'run'}" in said
+    assert f"warning: 15 steps are done, {hint}" in said
+
+
+@pytest.mark.parametrize(("learning_rate", "barely"), [(1e-9, True), (1e-2, False)])
+def test_a_loss_that_barely_left_its_start_is_warned_of_at_the_end(learning_rate, barely, tiny, tmp_path, console):
+    changes = {"steps": 48, "log_every": 8, "save_every": 100, "batch_size": 16}
+    train(tiny(learning_rate=learning_rate, **changes), tmp_path / "run", device="cpu", console=console)
+    said = console.file.getvalue()
+    assert ("warning: the loss has barely left its start" in said) == barely and "all steps are done at step 48" in said
+
+
+def test_an_interrupted_run_by_the_clock_goes_on_with_the_steps_that_fitted(tiny, tmp_path, console, monkeypatch):
+    class Interrupted(module.FileLog):
+        def on_step_begin(self, args, state, control, **_):
+            if state.global_step == 149:
+                signal.raise_signal(signal.SIGINT)
+
+    config = tiny(schedule="cosine", warmup=20, log_every=1, eval_every=10**4, save_every=10**4)
+    with monkeypatch.context() as patch:
+        Clock(patch, then=0.2)
+        patch.setattr(module, "FileLog", Interrupted)
+        with pytest.raises(SystemExit):
+            train(config, tmp_path / "run", minutes=1, device="cpu", console=console)
+    stored = RunConfig.read(tmp_path / "run")
+    assert 299 <= stored.recipe.steps <= 300 and stored.recipe.warmup == 20  # rounded down
+    with monkeypatch.context() as patch:
+        Clock(patch, then=0.2)
+        train(stored, tmp_path / "run", resume=True, minutes=0.1, device="cpu", console=console)
+    said = f"the time is up at step 180 of {stored.recipe.steps}, and --resume goes on;"
+    assert said in console.file.getvalue() and RunConfig.read(tmp_path / "run") == stored
+    rates = [line["learning_rate"] for line in read_log(tmp_path / "run" / "log.jsonl") if "loss" in line]
+    given = LearningRate(replace(config.recipe, steps=300))
+    assert rates == pytest.approx([0.01 * given(step) for step in range(180)], abs=1e-4)
 
 
 # Two processes -------------------------------------------------------------------------------------------------------
@@ -496,19 +547,25 @@ torch.save(model.state_dict(), folder / f"of-{os.environ['RANK']}.pt")
 """
 
 
-@pytest.mark.slow
-def test_two_processes_train_what_one_does_with_twice_the_passes(tiny, tmp_path, same, console):
-    config = tiny(steps=3, batch_size=8, dropout=0.0, eval_every=3)
-    script = tmp_path / "each.py"
-    script.write_text(EACH_PROCESS)
+def in_two_processes(script, config, folder):
+    """Let torchrun start a script twice, with a configuration and the folder of a run."""
+    file = folder.with_suffix(".py")
+    file.write_text(script)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*torchrun, str(script), json.dumps(config.to_dict()), str(tmp_path / "two")]
+    command = [*torchrun, str(file), json.dumps(config.to_dict()), str(folder)]
     with subprocess.Popen(command, env=ONE_THREAD, stderr=subprocess.PIPE, text=True) as both:
         try:
             _, errors = both.communicate(timeout=300)
         finally:
             both.terminate()  # if it hangs: torchrun ends its processes
     assert both.returncode == 0, errors
+    return errors
+
+
+@pytest.mark.slow
+def test_two_processes_train_what_one_does_with_twice_the_passes(tiny, tmp_path, same, console):
+    config = tiny(steps=3, batch_size=8, dropout=0.0, eval_every=3)
+    in_two_processes(EACH_PROCESS, config, tmp_path / "two")
     first, second = (torch.load(tmp_path / "two" / f"of-{rank}.pt", weights_only=True) for rank in (0, 1))
     assert same(dict(first), dict(second))
 
@@ -532,3 +589,32 @@ def test_two_processes_train_what_one_does_with_twice_the_passes(tiny, tmp_path,
     train(more, tmp_path / "two", resume=True, device="cpu", console=console)  # in one process
     assert "2 processes then, 1 now: 2 passes per step" in console.file.getvalue()
     assert read_log(tmp_path / "two" / "log.jsonl")[-1]["sequences"] == 64
+
+
+BY_THE_CLOCK = """
+import json, os, sys, time
+from pathlib import Path
+import torch
+from flexmdm.runs.config import RunConfig
+from flexmdm.runs.train import train
+from flexmdm.training import timing
+
+class Clock:  # the second process has another idea of the time
+    @staticmethod
+    def monotonic():
+        return time.monotonic() * (3 if os.environ["RANK"] == "1" else 1)
+
+timing.time = Clock
+model = train(RunConfig.from_dict(json.loads(sys.argv[1])), Path(sys.argv[2]), minutes=0.05, device="cpu")
+torch.save(model.state_dict(), Path(sys.argv[2]) / f"of-{os.environ['RANK']}.pt")
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_go_by_one_clock(tiny, tmp_path, same):
+    errors = in_two_processes(BY_THE_CLOCK, tiny(warmup=20, schedule="cosine", save_every=10**4), tmp_path / "two")
+    first, second = (torch.load(tmp_path / "two" / f"of-{rank}.pt", weights_only=True) for rank in (0, 1))
+    assert same(dict(first), dict(second))
+    stored = RunConfig.read(tmp_path / "two").recipe
+    assert f"the time is up at step {stored.steps}" in errors and stored.threads == 1 == stored.processes - 1
+    assert step_of(checkpoints(tmp_path / "two")[0]) == stored.steps

@@ -8,7 +8,7 @@ import torch
 from flexmdm.canvas import Template
 from flexmdm.denoiser import Prediction
 from flexmdm.interpolants import FlexMDMInterpolant
-from flexmdm.objective import flexmdm_loss
+from flexmdm.objective import Loss, flexmdm_loss
 from flexmdm.schedules import CosineSchedule
 from flexmdm.sequences import Ragged
 from flexmdm.training.collation import Collator
@@ -149,6 +149,15 @@ def test_the_loss_is_that_of_the_objective_times_the_weight_of_its_time(marginal
     assert torch.allclose(loss.unmasking, plain.unmasking * weight)
     assert torch.allclose(loss.insertion, plain.insertion * weight)
     assert loss.total.shape == (12,)
+
+
+def test_weights_of_states_approach_their_bound_and_small_ones_stay():
+    batch, interpolant = collator()(range(64)), FlexMDMInterpolant()
+    ones = Loss(*[batch.weight * interpolant.insertion.hazard(batch.sample.t)] * 2)  # of a term of 1 in every state
+    lowered = batch.softened(ones, interpolant, largest=3.0).insertion
+    assert float(ones.insertion.max()) > 10 and bool((lowered < 3).all())
+    assert torch.allclose(1 / lowered, 1 / ones.insertion + 1 / 3)
+    assert torch.allclose(batch.softened(ones, interpolant, largest=1e9).total, ones.total)
 
 
 def test_marginalised_and_sampled_targets_belong_to_the_same_states(same):

@@ -1,4 +1,4 @@
-"""The log goes on where a run goes on, a picture can always be drawn, and a limit is kept."""
+"""The log goes on where a run goes on, and a person sees how far it is and how long it will take."""
 
 import io
 import json
@@ -7,26 +7,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from flexmdm.training import progress
-from flexmdm.training.checkpoints import fault
-from flexmdm.training.progress import FileLog, LiveProgress, TimeLimit, read_log
-
-
-class Clock:
-    """A clock that is moved by hand."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def monotonic(self):
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(progress, "time", clock)
-    return clock
+from flexmdm.training.progress import FileLog, LiveProgress, read_log
+from flexmdm.training.timing import ENDLESS, TimeLimit
 
 
 def at(step, most=100):
@@ -92,24 +74,6 @@ def test_no_log_has_no_lines(tmp_path):
     assert read_log(tmp_path / "log.jsonl") == []
 
 
-# The limit -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("limit", "steps"), [(35, 4), (1, 1), (1e9, 6)])
-def test_training_ends_at_the_limit_with_a_line_an_evaluation_and_a_checkpoint(
-    limit, steps, trainer, clock, at_step, tmp_path
-):
-    def ten_seconds():
-        clock.now += 10
-
-    ticks = [at_step(step, ten_seconds, "on_step_begin") for step in range(6)]
-    train = trainer(*ticks, FileLog(tmp_path), TimeLimit(limit), save_every=100, log_every=100)
-    train.train()
-    assert train.state.global_step == steps
-    assert fault(train.folder / f"checkpoint-{steps}") is None
-    assert [line["step"] for line in read_log(tmp_path / "log.jsonl") if "eval_loss" in line] == [steps]
-
-
 # What a person sees --------------------------------------------------------------------------------------------------
 
 
@@ -153,6 +117,23 @@ def test_less_than_a_minute_is_left_in_seconds(clock, console):
     clock.now += 40
     live.on_log(None, at(80), None, {"loss": 2.0})
     assert console.file.getvalue().endswith("10 s left\n")
+
+
+@pytest.mark.parametrize(
+    ("most", "left"),
+    [(ENDLESS, "3 min left"), (60, "50 s left")],  # a new run, and one that goes on and has all its steps before
+)
+def test_with_a_limit_the_time_is_shown_that_is_left_of_it(most, left, clock, console):
+    limit = TimeLimit(230)
+    live = LiveProgress(console, "maze", limit)
+    for one in (live, limit):
+        one.on_train_begin(None, at(0, most), None)
+    clock.now += 50
+    live.on_step_end(None, at(30, most), None)
+    (bar,) = live.bar.progress.tasks
+    assert bar.completed == 50 and bar.total == (230 if most == ENDLESS else 100)
+    live.on_log(None, at(30, most), None, {"loss": 2.0, "tokens_per_second": 1234.0})
+    assert console.file.getvalue() == f"maze step 30  loss 2.000  1,234 tokens/s  {left}\n"
 
 
 def test_on_a_terminal_there_is_a_bar():

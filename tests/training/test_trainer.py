@@ -100,6 +100,14 @@ def test_accumulated_gradients_are_the_mean_over_the_passes(trainer):
         torch.testing.assert_close(watch.gradients[0][name], p.grad, msg=name)
 
 
+def test_bounded_weights_change_what_is_learned_and_not_what_is_logged(trainer):
+    usual, bounded = Watch(), Watch()
+    trainer(usual, steps=1, dropout=0.0).train()
+    trainer(bounded, steps=1, dropout=0.0, largest_weight=0.5).train()
+    assert bounded.of("loss") == pytest.approx(usual.of("loss"), rel=1e-3)
+    assert bounded.of("grad_norm")[0] < 0.5 * usual.of("grad_norm")[0]
+
+
 @pytest.mark.parametrize(("batch_size", "accumulation"), [(8, 1), (8, 2), (4, 3)])
 def test_every_sample_number_is_used_once_and_in_order(batch_size, accumulation, trainer):
     train = trainer(steps=4, batch_size=batch_size, accumulation=accumulation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from transformers.utils.generic import ModelOutput
 from flexmdm.backbones.dit import DiT
 from flexmdm.canvas import Canvas, gaps_of
 from flexmdm.denoiser import Prediction
-from flexmdm.generation import Generation, generate
+from flexmdm.generation import Generation, Sample, generate, stream
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.precision import float64_device
 
@@ -210,11 +210,17 @@ class FlexMDMModel(PreTrainedModel):
 
     def generate(self, num_samples: int = 1, **options: Any) -> Generation:
         """Call `flexmdm.generate` with this model and the same arguments."""
+        return generate(self.denoiser(), num_samples, **self._options(options))
+
+    def stream(self, num_samples: int = 1, **options: Any) -> Iterator[Sample]:
+        """Call `flexmdm.generation.stream` with this model and the same arguments."""
+        return stream(self.denoiser(), num_samples, **self._options(options))
+
+    def _options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of `generate` with a sequence no longer than the network takes; raise where it cannot."""
         if not self.config.insertions and options.get("prompts") is None and options.get("canvas") is None:
             raise ValueError("an MDM inserts nothing, it fills masks: give prompts such as [Prompt.masks(20)]")
-        if options.get("max_length") is None:
-            options["max_length"] = self.config.most_entries
-        return generate(self.denoiser(), num_samples, **options)
+        return options if options.get("max_length") is not None else {**options, "max_length": self.config.most_entries}
 
     def count_parameters(self) -> dict[str, int]:
         """Return the number of all parameters, and of those in the table of input embeddings."""

@@ -8,7 +8,6 @@ import os
 import re
 import sys
 import warnings
-from importlib.metadata import requires, version
 from typing import Annotated, Any
 
 import typer
@@ -49,10 +48,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(demo.app, name="demo")
-app.command(epilog=train.EXAMPLES)(train.train)
-app.command(epilog=retrofit.EXAMPLES)(retrofit.retrofit)
-app.command(name="eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
-app.command(epilog=generation.SAMPLE_EXAMPLES)(generation.sample)
+app.command("train", epilog=train.EXAMPLES)(train.train)
+app.command("retrofit", epilog=retrofit.EXAMPLES)(retrofit.retrofit)
+app.command("eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command("sample", epilog=generation.SAMPLE_EXAMPLES)(generation.sample)
 app.command("complete", help=generation.COMPLETE, epilog=generation.COMPLETE_EXAMPLES)(generation.complete)
 app.command("infill", help=generation.INFILL, epilog=generation.INFILL_EXAMPLES)(generation.infill)
 
@@ -63,6 +62,8 @@ def _root(
     show_version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
 ) -> None:
     if show_version:
+        from importlib.metadata import version  # with the parser of e-mails, a tenth of a second
+
         typer.echo(f"flexmdm {version('flexmdm')}")
         raise typer.Exit
     if context.invoked_subcommand is None:
@@ -92,12 +93,14 @@ def main() -> None:
 
 
 def _run(name: str = "", *arguments: str) -> None:
-    """Run a command without the group above it, whose options take a tenth of a second to parse; or else the group."""
-    group: Any = typer.main.get_command(app)
-    if name in group.commands:
-        group.commands[name](arguments, prog_name=f"{app.info.name} {name}")
-    else:
-        group()
+    """Run a command without the group above it: building all others takes longer than most of the help."""
+    for info in app.registered_commands:
+        if info.name == name:
+            command: Any = typer.main.get_command_from_info(
+                info, pretty_exceptions_short=True, rich_markup_mode=app.rich_markup_mode
+            )
+            command(arguments, prog_name=f"{app.info.name} {name}")
+    app()
 
 
 def _interruption(leaving: BaseException | None) -> KeyboardInterrupt | None:
@@ -132,6 +135,8 @@ def _missing(package: str) -> str | None:
     """Return how to install an optional package that is missing; ``None`` if flexmdm has none of that name."""
     if package in _ALONE:
         return f"this needs the package {package}, which is not installed: pip install {package}"
+    from importlib.metadata import requires
+
     for required in requires("flexmdm") or ():
         name, extra = re.match(r"[\w-]+", required), re.search(r"extra == ['\"](\w+)", required)
         if name and extra and name[0].replace("-", "_").lower() == package != "flexmdm":

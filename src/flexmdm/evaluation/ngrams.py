@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -69,29 +69,71 @@ class NgramFiller:
     def fill(
         self, prefix: Sequence[int], suffix: Sequence[int], minimum: int = 1, maximum: int = 16, beam: int = 1
     ) -> list[int]:
-        """Return the tokens that most probably stand between ``prefix`` and ``suffix``.
+        """Return the tokens that most probably stand between ``prefix`` and ``suffix``, as `fill_gaps` has them."""
+        return self.fill_gaps([prefix, suffix], minimum, maximum, beam)[0]
+
+    def fill_gaps(
+        self, pieces: Sequence[Sequence[int]], minimum: int = 1, maximum: int = 16, beam: int = 1
+    ) -> list[list[int]]:
+        """Return the tokens that most probably stand between consecutive pieces of a sequence.
 
         Written token by token, the most probable one (or the ``beam`` most probable beginnings) each time; of all
-        lengths from ``minimum`` to ``maximum`` that one is taken which makes middle and suffix the likeliest.
+        lengths from ``minimum`` to ``maximum`` those are taken which make middles and pieces the likeliest.
+
+        >>> text = [[1, 2, 3, 4], [1, 2, 3, 4], [5, 2, 6]]
+        >>> filler = NgramFiller.fit(Ragged.from_lists(text), vocab_size=7, order=3)
+        >>> filler.fill_gaps([[1], [3], []])
+        [[2], [4]]
         """
         if not 0 <= minimum <= maximum or beam < 1:
             raise ValueError(f"0 <= minimum <= maximum and beam >= 1 are needed, got {minimum}, {maximum}, {beam}")
-        after = [*suffix, *[self.base - 1] * self.order][: max(self.order - 1, 1)]
-        beginning = list(prefix)[-self.order :]
-        beams: list[tuple[float, list[int]]] = [(0.0, [])]
-        best: tuple[float, list[int]] = (-np.inf, [])
+        behind = max(self.order - 1, 1)  # tokens of a piece whose probability depends on the middle before it
+        best = [_Beginning(0.0, tuple(pieces[0]), ())]
+        for number, piece in enumerate(pieces[1:], 1):
+            last = number == len(pieces) - 1
+            after = [*piece, *[self.base - 1] * behind * last][:behind]
+            found: list[_Beginning] = []
+            for beginning in best:
+                found = self._behind(beginning, after, found, 1 if last else beam, minimum, maximum, beam)
+            best = [replace(one, tokens=(*one.tokens, *piece[len(after) :])) for one in found]
+        return [list(middle) for middle in best[0].middles]
+
+    def _behind(
+        self,
+        beginning: _Beginning,
+        after: Sequence[int],
+        found: list[_Beginning],
+        most: int,
+        minimum: int,
+        maximum: int,
+        beam: int,
+    ) -> list[_Beginning]:
+        """Return the ``most`` likeliest of what was found and of a beginning with a middle and ``after`` behind it."""
+        beams: list[tuple[float, tuple[int, ...]]] = [(beginning.log_prob, ())]
         for length in range(maximum + 1):
             if length >= minimum:
                 for p, middle in beams:
-                    text = [*beginning, *middle, *after]
+                    text = [*beginning.tokens, *middle, *after]
                     ahead = range(len(text) - len(after), len(text))
                     p += sum(float(np.log(self.probabilities(text[:index])[text[index]])) for index in ahead)
-                    best = max(best, (p, middle), key=lambda one: one[0])
+                    found = [*found, _Beginning(p, tuple(text), (*beginning.middles, middle))]
+                found = sorted(found, key=lambda one: -one.log_prob)[:most]
+            if len(found) == most and found[-1].log_prob >= beams[0][0]:
+                break  # what is longer is less likely
             grown = []
             for p, middle in beams:
-                next_one = np.log(self.probabilities([*beginning, *middle]))
+                next_one = np.log(self.probabilities([*beginning.tokens, *middle]))
                 next_one[self.base - 1] = -np.inf  # a middle does not end the sequence
                 likeliest = np.argsort(-next_one, kind="stable")[:beam]
-                grown += [(p + float(next_one[token]), [*middle, int(token)]) for token in likeliest]
+                grown += [(p + float(next_one[token]), (*middle, int(token))) for token in likeliest]
             beams = sorted(grown, key=lambda one: -one[0])[:beam]
-        return best[1]
+        return found
+
+
+@dataclass(frozen=True)
+class _Beginning:
+    """Pieces and middles up to some point, and their log-probability."""
+
+    log_prob: float
+    tokens: tuple[int, ...]
+    middles: tuple[tuple[int, ...], ...]

@@ -190,7 +190,7 @@ def run_trial(
         **vars(trial),
         seed=seed,
         batch_size=subject.batch_size,
-        callback=lambda progress: report((progress.finished + float(progress.alpha.sum())) / progress.total),
+        callback=lambda progress: report(progress.share),
     )
     quality = subject.judge(Ragged.from_lists(out.sequences), torch.tensor(out.possible))
     return Outcome(trial, quality, sum(out.evaluations) / len(out.evaluations), time.perf_counter() - start)

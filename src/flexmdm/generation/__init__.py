@@ -1,8 +1,9 @@
 """From prompts to sequences: reveal policies, samplers, the loop and its trace."""
 
 from flexmdm.generation.decoding import Decoding
-from flexmdm.generation.generate import Generation, Progress, generate, sampler_named
+from flexmdm.generation.generate import Generation, generate, sampler_named, stream
 from flexmdm.generation.likeliest import LikeliestSampler, number_law
+from flexmdm.generation.loop import Progress, Sample
 from flexmdm.generation.policies import POLICIES, Policy
 from flexmdm.generation.samplers import AdaptiveSampler, Grid, Leap, LowConfidenceSampler, Sampler, TauSampler
 from flexmdm.generation.spaced import SpacedSampler
@@ -20,10 +21,12 @@ __all__ = [
     "LowConfidenceSampler",
     "Policy",
     "Progress",
+    "Sample",
     "Sampler",
     "SpacedSampler",
     "TauSampler",
     "generate",
     "number_law",
     "sampler_named",
+    "stream",
 ]

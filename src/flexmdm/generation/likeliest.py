@@ -62,7 +62,7 @@ class LikeliestSampler:
         surest = rank_within(rows, -top_prob(prediction.log_probs, canvas, rng)) == 0
         canvas = reveal(canvas, prediction, surest & complete[rows], self.decoding, rng)
         canvas = canvas.insert_masks(canvas.within_limit(counts, rng))
-        memory = expected.flatten(1) if bool(ask_again.any()) else None
+        memory = expected.transpose(1, 2).flatten(1) if bool(ask_again.any()) else None  # gaps that come go behind
         return replace(canvas, memory=memory), torch.where(ask_again, clocks[following.clamp(max=len(clocks) - 1)], 1.0)
 
     def _clocks(self, alpha: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class LikeliestSampler:
         if canvas.memory is None:
             expected = missing.new_zeros(len(canvas), self.grid.steps, missing.shape[1])
         else:
-            expected = canvas.memory.view(len(canvas), self.grid.steps, -1)
+            expected = canvas.memory.view(len(canvas), -1, self.grid.steps).transpose(1, 2)
             wider = max(missing.shape[1] - expected.shape[2], 0)  # others in the batch may have grown
             expected = torch.nn.functional.pad(expected, (0, wider)).clone()
         expected[torch.arange(len(canvas), device=expected.device), number, : missing.shape[1]] = missing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import torch
@@ -35,9 +36,10 @@ class Recorder:
     """Compares canvases before and after a step; entries are recognised by their ids."""
 
     def __init__(self) -> None:
-        self._events: list[list[list]] = []  # one column-wise block per step
+        self._events: defaultdict[int, list[Event]] = defaultdict(list)
 
-    def record(self, step: int, sequences: Tensor, before: Canvas, after: Canvas, alpha: Tensor) -> None:
+    def record(self, steps: Tensor, sequences: Tensor, before: Canvas, after: Canvas, alpha: Tensor) -> None:
+        """Add what happened in step number ``steps`` ``[B]`` of each of ``sequences`` ``[B]``."""
         if before.ids is None or after.ids is None:
             raise ValueError("a trace needs canvas.ids: make new canvases by canvas.reveal and canvas.insert_masks")
         rows = after.tokens.rows
@@ -46,23 +48,13 @@ class Recorder:
         was_mask[~new] = before.is_mask
         for kind, happened in (("insert", new), ("reveal", was_mask & ~after.is_mask)):
             where = happened.nonzero().squeeze(1)
-            self._events.append(
-                [
-                    sequences[rows[where]].tolist(),
-                    [step] * len(where),
-                    alpha[rows[where]].tolist(),
-                    [kind] * len(where),
-                    after.tokens.columns[where].tolist(),
-                    after.ids.values[where].tolist(),
-                    after.tokens.values[where].tolist(),
-                ]
-            )
-
-    def events(self, count: int) -> list[list[Event]]:
-        """Return the events of each of ``count`` sequences in order."""
-        result: list[list[Event]] = [[] for _ in range(count)]
-        for block in self._events:
-            for sequence, step, alpha, kind, position, entry, token in zip(*block, strict=True):
+            of_sequence = (column[rows[where]].tolist() for column in (sequences, steps, alpha))
+            of_entry = (ragged.values[where].tolist() for ragged in (after.ids, after.tokens))
+            places = after.tokens.columns[where].tolist()
+            for sequence, step, clock, place, entry, token in zip(*of_sequence, places, *of_entry, strict=True):
                 token = token if kind == "reveal" else None
-                result[sequence].append(Event(step, alpha, kind, position, entry, token))
-        return result
+                self._events[sequence].append(Event(step, clock, kind, place, entry, token))
+
+    def taken(self, sequence: int) -> list[Event]:
+        """Return the events of a sequence in order, and forget them."""
+        return self._events.pop(sequence, [])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,3 +67,14 @@ def table_of(points: Sequence[Point], benchmark: Benchmark) -> Table:
             f"{point.seconds:.2f}",
         )
     return table
+
+
+def command_of(program: str) -> str:
+    """Return the command that is running, as its results say it: folders of this machine alone are left out of it.
+
+    >>> sys.argv, before = ["text.py", "runs/a", "--before", "a=/home/me/log.jsonl,b.jsonl", "--data", "/x"], sys.argv
+    >>> command_of("benchmarks/text.py")
+    'python benchmarks/text.py runs/a --before a=PATH/log.jsonl,b.jsonl --data PATH/x'
+    >>> sys.argv = before
+    """
+    return shlex.join(["python", program, *(re.sub(r"(^|[=,])/([^=,]*/)?", r"\1PATH/", one) for one in sys.argv[1:])])

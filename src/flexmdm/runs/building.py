@@ -112,8 +112,10 @@ def _regions(task: Task) -> tuple[float, float]:
     return (max(float(sizes.mean()), 0.1), max(float(sizes.var()), 0.1)) if len(sizes) > 1 else (1.0, 1.0)
 
 
-def describe(config: RunConfig, task: Task, model: FlexMDMModel, console: Console) -> None:
-    """Print the size of a model, of its data and of its training."""
+def describe(
+    config: RunConfig, task: Task, model: FlexMDMModel, console: Console, minutes: float | None = None
+) -> None:
+    """Print the size of a model, of its data and of its training, which is of ``minutes`` if these are given."""
     count = model.count_parameters()
     recipe = config.recipe
     if config.network.base is not None:
@@ -129,5 +131,7 @@ def describe(config: RunConfig, task: Task, model: FlexMDMModel, console: Consol
         f"{config.task['model']} on {config.task['name']}: {count['total'] / 1e6:.2f}M parameters"
         + (f" ({embeddings}M of them input embeddings)" if float(embeddings) else "")
         + f", {len(task.train):,} training and {len(task.validation):,} held-out sequences, "
-        f"{recipe.steps:,} steps of {recipe.sequences} sequences" + (several if recipe.processes > 1 else "")
+        + (f"{recipe.steps:,} steps" if minutes is None else f"{minutes:g} minutes of steps")
+        + f" of {recipe.sequences} sequences"
+        + (several if recipe.processes > 1 else "")
     )

@@ -11,8 +11,8 @@ from typing import Any
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.training.recipe import RUN_FILE, Network, Recipe
 
-# What may change when a run goes on: none of it enters a single step of what was done so far.
-_FREE = {f"recipe.{name}" for name in ("steps", "eval_every", "eval_size", "save_every", "keep", "log_every")}
+# What may change when a run goes on: none of it enters a single step of what was done so far, and threads round only.
+_FREE = {f"recipe.{n}" for n in ("steps", "threads", "eval_every", "eval_size", "save_every", "keep", "log_every")}
 _SHARES = {f"recipe.{name}" for name in ("batch_size", "accumulation", "processes")}  # as long as their product stays
 # The network of a run that was written before its configuration named these.
 _EARLIER = {"insertion_head": "gap", "clock": "waves"}

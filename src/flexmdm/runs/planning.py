@@ -1,11 +1,10 @@
-"""Plan a training: steps within a time, seconds per step, and of a retrofitted model weights and memory per GPU."""
+"""Plan a training: its steps within a time, and of a retrofitted model weights and memory per GPU."""
 
 from __future__ import annotations
 
 import math
 import resource
 import sys
-import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +12,15 @@ import torch
 from rich.console import Console
 from rich.markup import escape
 
-from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.evaluation.trials import threads
 from flexmdm.runs.building import build, describe, settle
 from flexmdm.runs.config import RunConfig
-from flexmdm.tasks.task import Task
+from flexmdm.runs.probing import choose_threads, seconds_per_step
 from flexmdm.training.collation import Collator
+from flexmdm.training.learning_rate import LearningRate
 from flexmdm.training.models import quiet_transformers
-from flexmdm.training.optimizers import make_optimizer
 from flexmdm.training.recipe import Recipe
+from flexmdm.training.timing import CHECKPOINTS, EVALUATIONS
 from flexmdm.training.trainer import runs_on_cpu
 
 if TYPE_CHECKING:  # with all of peft
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # with all of peft
 
 _UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that the system counts memory in
 _PROBE = 2.0  # seconds of steps, to say how long training takes
+_STEPPING = 0.95  # share of the time of a training that its steps take; evaluations and checkpoints take the rest
 
 _FROZEN = {"float32": 4.0, "bfloat16": 2.0, "4-bit": 0.55}  # bytes of a frozen weight in a block
 _TABLES = {**_FROZEN, "4-bit": 2.0}  # and of one in the embedding and the head, which are never quantised
@@ -46,11 +47,15 @@ def dry_run(config: RunConfig, device: str | None = None, minutes: float | None 
     config, task = settle(config, None, console)
     task, model = build(config, task)
     where = "cpu" if runs_on_cpu(device) else device or "cuda"
+    number = torch.get_num_threads()
+    if where == "cpu":
+        number = choose_threads(config, task, model, console, minutes=minutes)
+    with threads(number):
+        each = seconds_per_step(config, task, model, _PROBE, where)
     if minutes is not None:
-        steps = steps_within(60 * minutes, config, task, model, where)
-        config = replace(config, recipe=with_steps(config.recipe, steps))
+        steps = max(int(_STEPPING * 60 * minutes / each), 1)
+        config = replace(config, recipe=replace(config.recipe, steps=steps))
     describe(config, task, model, console)
-    each = seconds_per_step(config, task, model, _PROBE, where)
     hours = each * config.recipe.steps / 3600
     console.print(
         f"about {each:.2f} s per step on this machine's {where.upper()}: "
@@ -67,55 +72,18 @@ def dry_run(config: RunConfig, device: str | None = None, minutes: float | None 
         console.print(f"  alpha {alpha:.2f}: {escape(shown)}", highlight=False)
 
 
-def steps_within(
-    seconds: float, config: RunConfig, task: Task, model: FlexMDMModel, device: torch.device | str = "cpu"
-) -> int:
-    """Return how many steps fit in a time, with a little left for what is between them."""
-    each = seconds_per_step(config, task, model, min(0.03 * seconds, 20.0), device)
-    return max(int(0.95 * seconds / each), 1)
+def planned(recipe: Recipe, rate: LearningRate) -> Recipe:
+    """Return a recipe with the steps and the warm-up that the clock has led to, and intervals to match.
 
-
-def seconds_per_step(
-    config: RunConfig, task: Task, model: FlexMDMModel, probe: float, device: torch.device | str = "cpu"
-) -> float:
-    """Measure the seconds of a step, by a few steps (for about ``probe`` seconds) that are taken back."""
-    recipe = config.recipe
-    before = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
-    model.to(device).train()
-    if recipe.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
-    optimizer = make_optimizer(model, recipe)
-    collate = Collator(
-        task.train, model.interpolant, model.config.mask_id, recipe.targets == "marginalised", recipe.seed
-    )
-    durations = []
-    begin = time.perf_counter()
-    while len(durations) < 3 or (time.perf_counter() - begin < probe and len(durations) < 50):
-        start = time.perf_counter()
-        first = len(durations) * recipe.batch_size
-        batch = collate(list(range(first, first + recipe.batch_size))).to(device)
-        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=recipe.dtype == "bfloat16"):
-            output = model(**batch.inputs(model.config.mask_id))
-            loss = batch.loss(output.logits, output.insertions, model.interpolant).total.mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        loss.item()  # waits for a GPU
-        durations.append(time.perf_counter() - start)
-    with torch.no_grad():
-        for name, value in before.items():
-            model.get_parameter(name).copy_(value)
-    return sorted(durations)[len(durations) // 2] * recipe.accumulation
-
-
-def with_steps(recipe: Recipe, steps: int) -> Recipe:
-    """Return a recipe of so many steps, with warm-up, evaluations and checkpoints to match."""
+    Its learning rate goes on from that of ``rate``.
+    """
+    steps = max(math.floor(rate.steps), 1)
     return replace(
         recipe,
         steps=steps,
-        warmup=min(recipe.warmup, steps // 10),
-        eval_every=min(recipe.eval_every, math.ceil(steps / 8)),
-        save_every=min(recipe.save_every, max(steps // 2, 1)),
+        warmup=math.ceil(rate.warmup),
+        eval_every=min(recipe.eval_every, math.ceil(steps / EVALUATIONS)),
+        save_every=min(recipe.save_every, max(steps // CHECKPOINTS, 1)),
     )
 
 

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+import torch
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
 from rich.console import Console
 from rich.markup import escape
 from transformers import TrainerCallback
 
 from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.evaluation.trials import threads
 from flexmdm.reports.charts import draw_losses
 from flexmdm.runs.building import build, describe, settle
 from flexmdm.runs.config import RUN_FILE, RunConfig
 from flexmdm.runs.export import save_weights
-from flexmdm.runs.planning import steps_within, with_steps
+from flexmdm.runs.planning import planned
+from flexmdm.runs.probing import choose_threads
 from flexmdm.tasks.previews import Preview
 from flexmdm.training.checkpoints import checkpoints, latest, step_of, was_finished
+from flexmdm.training.learning_rate import DECAYING, LearningRate
 from flexmdm.training.models import quiet_transformers
-from flexmdm.training.progress import LOG_FILE, FileLog, Interruption, LiveProgress, TimeLimit, read_log
+from flexmdm.training.progress import LOG_FILE, FileLog, Interruption, LiveProgress, read_log
 from flexmdm.training.sharding import set_timeout
-from flexmdm.training.trainer import DECAYING, FlexMDMTrainer, runs_on_cpu
+from flexmdm.training.timing import ENDLESS, FEW_STEPS, TOO_FEW, TimeLimit, Timetable, barely_learned
+from flexmdm.training.trainer import FlexMDMTrainer, runs_on_cpu
 
 CURVES_FILE = "loss.png"
 LOGGERS = ("tensorboard", "trackio", "wandb")
 _PREPARATION = timedelta(days=2)  # processes wait while one of them prepares the data
-_FEW_STEPS = 200  # that a training should have at least
 _LOST = 1800.0  # seconds without a word from a process, once all are training
 
 
@@ -51,7 +55,8 @@ def train(
         folder: the run.
         resume: go on from the latest whole checkpoint; the configuration must be the run's, as `RunConfig.read` gives
             it (``steps`` and what is only looked at may change).
-        minutes: plan the steps so that training takes about so long, and end it then. On resume: only end it then.
+        minutes: train for so long, instead of some number of steps: the learning rate, evaluations and checkpoints
+            follow the clock, and the run keeps how many steps that were. On resume: only end it then.
         device, report_to, console: ``cpu``, ``cuda`` or ``mps``; loggers by name; where to report.
     """
     if minutes is not None and minutes <= 0:
@@ -60,9 +65,10 @@ def train(
     quiet_transformers()
     # Those that torchrun started, or this one alone.
     processes = PartialState(cpu=runs_on_cpu(device), timeout=_PREPARATION)
+    alone = processes.num_processes == 1
     console = (console or Console(stderr=True)) if processes.is_main_process else Console(quiet=True)
     _check_folder(folder, resume)
-    if config.recipe.shard and processes.num_processes == 1:
+    if config.recipe.shard and alone:
         console.print("--shard cuts weights over processes, and there is one: start several by torchrun")
     config = _for_processes(config, folder if resume else None, processes.num_processes, console)
     with processes.local_main_process_first():  # which prepares the data, for the others to find
@@ -70,33 +76,31 @@ def train(
     set_timeout(_LOST)
     checkpoint = _starting_point(config, folder, console) if resume else None
     task, model = build(config, task)
-    if minutes is not None and not resume:
-        if config.recipe.shard:
-            raise ValueError(
-                "how many steps fit in --minutes cannot be tried out before weights are cut up: use --steps"
-            )
-        steps = steps_within(minutes * 60, config, task, model, processes.device or "cpu")
-        config = replace(config, recipe=with_steps(config.recipe, broadcast_object_list([steps])[0]))
-        if config.recipe.steps < _FEW_STEPS:
-            console.print(
-                f"[yellow]warning:[/] {config.recipe.steps:,} steps fit in {minutes:g} minutes, and fewer than "
-                f"{_FEW_STEPS} teach little: give more --minutes, or take a smaller network or --batch-size"
-            )
-    describe(config, task, model, console)
-    live = LiveProgress(console, config.task["model"])
+    timed = None if resume else minutes
+    number = torch.get_num_threads()
+    if alone and runs_on_cpu(device):
+        number = choose_threads(config, task, model, console, resume, timed)
+        config = replace(config, recipe=replace(config.recipe, threads=number))
+    describe(config, task, model, console, timed)
+    rate, recipe, warn = LearningRate(config.recipe), config.recipe, partial(_warn, console)
+    limit = None if minutes is None else TimeLimit(60 * minutes)
+    if timed is not None:
+        limit = Timetable(60 * timed, rate, lambda: _write_plan(config, rate, folder), warn, not config.network.base)
+        recipe = replace(recipe, steps=ENDLESS)
+    live, stop = LiveProgress(console, config.task["model"], limit), Interruption()
     callbacks: list[TrainerCallback] = [FileLog(folder), live] if processes.is_main_process else []
-    callbacks += [TimeLimit(minutes * 60)] if minutes is not None else []
-    stop = Interruption()
-    callbacks += [stop] if processes.num_processes == 1 else []  # several would not stop at the same step
+    callbacks += [limit] if limit is not None else []
+    callbacks += [stop] if alone else []  # several would not stop at the same step
     preview = Preview(task, folder, console) if task.previews else None
     data = task.train, task.validation
-    trainer = FlexMDMTrainer(model, config.recipe, *data, folder, callbacks, device, report_to or (), preview)
+    trainer = FlexMDMTrainer(model, recipe, *data, folder, callbacks, device, report_to or (), preview, rate)
     processes.wait_for_everyone()  # nobody may take what the main process writes now for an earlier run
     if processes.is_main_process:
         config.write(folder)
         task.save(folder)
     try:
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        with threads(number):
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         if stop.asked:
             raise KeyboardInterrupt
     except KeyboardInterrupt:
@@ -110,16 +114,49 @@ def train(
     finally:
         live.stop()
         stop.release()
+    _keep(trainer, config, folder)
+    if processes.is_main_process:
+        step = trainer.state.global_step
+        why = why_it_ended(step, None if timed else config.recipe.steps)
+        console.print(f"{why}; weights, log and {CURVES_FILE} are in {escape(str(folder))}")
+        if minutes is not None and step < FEW_STEPS:
+            warn(f"{step:,} steps are done, and {TOO_FEW}")
+        if not config.network.base and (said := barely_learned(trainer.state.log_history)):
+            warn(said)
+    return model.eval()
+
+
+def _keep(trainer: FlexMDMTrainer, config: RunConfig, folder: Path) -> None:
+    """Write the averaged weights and the loss curves of a training that has ended; every process calls this."""
     trainer.ema.apply()
     weights = trainer.whole_weights()
-    model.config.step = trainer.state.global_step
-    if processes.is_main_process:
-        save_weights(model, folder, weights)
+    trainer.model.config.step = trainer.state.global_step
+    if trainer.args.should_save:
+        save_weights(trainer.model, folder, weights)
         draw_losses({config.task["model"]: read_log(folder / LOG_FILE)}, folder / CURVES_FILE)
-        step = model.config.step
-        why = "all steps are done" if step >= config.recipe.steps else "the time is up"
-        console.print(f"{why} at step {step:,}; weights, log and {CURVES_FILE} are in {escape(str(folder))}")
-    return model.eval()
+
+
+def why_it_ended(step: int, steps: int | None) -> str:
+    """Return why a training ended at a step, of ``steps`` that were given, or of as many as fit in the time.
+
+    >>> why_it_ended(100, 100), why_it_ended(60, None)
+    ('all steps are done at step 100', 'the time is up at step 60')
+    >>> why_it_ended(60, 100)
+    'the time is up at step 60 of 100, and --resume goes on'
+    """
+    if steps is None or step < steps:
+        return f"the time is up at step {step:,}" + ("" if steps is None else f" of {steps:,}, and --resume goes on")
+    return f"all steps are done at step {step:,}"
+
+
+def _warn(console: Console, message: str) -> None:
+    console.print(f"[yellow]warning:[/] {escape(message)}")
+
+
+def _write_plan(config: RunConfig, rate: LearningRate, folder: Path) -> None:
+    """Write the configuration of a run with the steps that the clock has led to, if this is the main process."""
+    if PartialState().is_main_process:
+        replace(config, recipe=planned(config.recipe, rate)).write(folder)
 
 
 def _check_loggers(names: list[str]) -> None:
@@ -136,6 +173,7 @@ def _for_processes(config: RunConfig, run: Path | None, processes: int, console:
     recipe = replace(config.recipe, processes=processes)
     if run is not None:
         before = RunConfig.read(run).recipe
+        recipe = replace(recipe, threads=recipe.threads or before.threads)
         same = (recipe.batch_size, recipe.accumulation) == (before.batch_size, before.accumulation)
         if same and processes != before.processes and before.sequences % (recipe.batch_size * processes) == 0:
             recipe = replace(recipe, accumulation=before.sequences // (recipe.batch_size * processes))
@@ -167,7 +205,7 @@ def _starting_point(config: RunConfig, folder: Path, console: Console) -> Path |
     begun, steps = RunConfig.read(folder), config.recipe.steps
     if different := begun.differences(config):
         raise ValueError(f"{folder} was started with another configuration: {'; '.join(different)}")
-    checkpoint = latest(folder, lambda message: console.print(f"[yellow]warning:[/] {escape(message)}"))
+    checkpoint = latest(folder, partial(_warn, console))
     if checkpoint is None:
         if damaged := [found.name for found in checkpoints(folder) if was_finished(found)]:
             raise ValueError(
@@ -182,9 +220,10 @@ def _starting_point(config: RunConfig, folder: Path, console: Console) -> Path |
     # The share of the steps in which the learning rate depends on how many there will be.
     decaying = {"constant": 0.0, "trapezoid": DECAYING}.get(begun.recipe.schedule, 1.0)
     if steps > begun.recipe.steps and done > int((1 - decaying) * begun.recipe.steps):
-        console.print(
-            f"[yellow]warning:[/] the learning rate has been falling towards the end at step {begun.recipe.steps:,}; "
-            f"with {steps:,} steps it goes up again"
+        _warn(
+            console,
+            f"the learning rate has been falling towards the end at step {begun.recipe.steps:,}; with {steps:,} steps "
+            "it goes up again",
         )
     all_done = f"all {steps:,} steps are done; --steps with a larger number goes on"
     console.print(all_done if done == steps else f"going on from step {done}")

@@ -195,16 +195,11 @@ def sweep(
     num = len(benchmark.items) if num is None else min(num, len(benchmark.items))
     batch_size = batch_size or BATCH
     chosen = options_of(entrants, benchmark.defaults, options)
-    # Items with their records, such as the right answers: what tells them from others.
-    items = [[item, benchmark.line(number, Refused(""))] for number, item in enumerate(benchmark.items)]
-    digest = hashlib.sha256(json.dumps(items).encode()).hexdigest()[:16]
-    made_with = {"benchmark": benchmark.name, "problems": digest, "seed": seed}
     points = []
     for entrant, count in itertools.product(entrants, steps):
         settings = {**chosen[entrant.name], "steps": count}
         Grid(count)  # says what is wrong with it
-        file = None if folder is None else folder / (re.sub(r"[^\w.-]+", "_", entrant.name) + f"-{count}.jsonl")
-        journal = Journal(file, {**made_with, "weights": entrant.weights, **settings})
+        journal = journal_of(benchmark, entrant, settings, seed, folder)
         what = f"{entrant.name}, {count} steps"
         _say(journal, what, num, console)
         try:
@@ -212,6 +207,28 @@ def sweep(
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_kept(journal, what, num, batch_size)) from None
     return points
+
+
+def journal_of(
+    benchmark: Benchmark,
+    entrant: Entrant,
+    options: Mapping[str, Any],
+    seed: int = 0,
+    folder: Path | None = None,
+    name: str | None = None,
+) -> Journal:
+    """Return the journal of a run with some options in a folder; its ``name`` is by default of the run and the steps.
+
+    It is of just these items, weights, options and seed: what stood there of others is moved aside, see `Journal`.
+    """
+    if folder is None:
+        return Journal(None, {})
+    # Items with their records, such as the right answers: what tells them from others.
+    items = [[item, benchmark.line(number, Refused(""))] for number, item in enumerate(benchmark.items)]
+    digest = hashlib.sha256(json.dumps(items).encode()).hexdigest()[:16]
+    file = re.sub(r"[^\w.-]+", "_", name or f"{entrant.name}-{options['steps']}") + ".jsonl"
+    made_with = {"benchmark": benchmark.name, "problems": digest, "seed": seed}
+    return Journal(folder / file, {**made_with, "weights": entrant.weights, **options})
 
 
 def _say(journal: Journal, what: str, num: int, console: Console) -> None:

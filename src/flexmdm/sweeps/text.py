@@ -10,6 +10,7 @@ from typing import Any
 
 from flexmdm.evaluation.distances import Estimate
 from flexmdm.evaluation.fluency import (
+    LEAST,
     ReferenceLM,
     distinct_n,
     generative_perplexity,
@@ -21,7 +22,7 @@ from flexmdm.evaluation.lengths import length_fidelity
 from flexmdm.evaluation.trials import without_nan
 from flexmdm.generation.defaults import DEFAULTS
 from flexmdm.progress import ProgressBar
-from flexmdm.sweeps.sweep import Benchmark, Refused, Scored, Writer, check_sampler, measured
+from flexmdm.sweeps.sweep import Benchmark, Point, Refused, Scored, Writer, check_sampler, measured
 from flexmdm.tasks.likelihoods import bits
 from flexmdm.tasks.pipeline import Answer
 from flexmdm.tasks.text.pipeline import TextPipeline
@@ -42,7 +43,7 @@ class TextScore:
         read: texts that the reference model was given, the first ones; 0 without one.
         kept, truncated: share of these that were long enough for it, and how many were cut to its window.
         entropy: `unigram_entropy`, mean over the texts, in nats. It grows with the length of a text.
-        opening_entropy: that of the first 32 tokens of the texts that have so many, whatever their lengths.
+        opening_entropy: that of the first tokens (32) of the texts that have so many, whatever their lengths.
         distinct_1, distinct_2, distinct_3: `distinct_n` of all texts pooled; it falls as there are more.
         evaluations, seconds: per text.
         samples: texts, of which the page shows the first twenty.
@@ -69,6 +70,13 @@ class TextScore:
     lengths: list[int] = field(default_factory=list)
     read: int = 0
     truncated: int = 0
+
+    @classmethod
+    def of(cls, point: Point) -> TextScore:
+        """Return what was measured of `Samples`."""
+        asked = {key: point.options[key] for key in ("sampler", "steps", "temperature")}
+        costs = {"num": point.num, "evaluations": point.evaluations, "seconds": point.seconds}
+        return cls(point.run, **asked, **costs, **point.figures, length_w1=point.measured)
 
     @property
     def series(self) -> str:
@@ -110,21 +118,26 @@ class Judge:
     Attributes:
         lm: the reference model; ``None`` leaves perplexities out.
         most: texts that the reference model reads of each model, the first ones; by default all.
+        least: tokens of a text that has a perplexity.
+        opening: first tokens of a text whose entropy is compared, whatever the lengths of the texts.
     """
 
     texts: list[str]
     tokens: list[list[int]]
     lm: ReferenceLM | None = None
     most: int | None = None
+    least: int = LEAST
+    opening: int = OPENING
 
     @classmethod
-    def of(cls, pipeline: TextPipeline, lm: ReferenceLM | None = None, most: int | None = None) -> Judge:
+    def of(cls, pipeline: TextPipeline, lm: ReferenceLM | None = None, **settings: int) -> Judge:
         """Return all held-out sequences of a run, in random order; none if its data is not at hand."""
+        settings = {"opening": OPENING, **settings}
         if not pipeline.task.has_data:
-            return cls([], [], lm, most)
+            return cls([], [], lm, **settings)
         held_out = pipeline.task.validation
         tokens = held_out.store.take(held_out.some(len(held_out))).tolist()
-        return cls([pipeline.task.text.decode(sequence) for sequence in tokens], tokens, lm, most)
+        return cls([pipeline.task.text.decode(sequence) for sequence in tokens], tokens, lm, **settings)
 
     def figures(self, texts: Sequence[str], tokens: Sequence[Sequence[int]]) -> dict[str, Any]:
         """Return the measures of texts, whoever wrote them, by their names in a `TextScore`."""
@@ -137,7 +150,7 @@ class Judge:
         if self.lm is not None:
             given = texts[: self.most]
             with ProgressBar("reading", len(given)) as bar:
-                found = generative_perplexity(self.lm, given, progress=bar.update)
+                found = generative_perplexity(self.lm, given, progress=bar.update, least=self.least)
             perplexity, kept, read, truncated = found.corpus, found.kept_share, len(given), found.truncated
         return {
             "length_w1": w1,
@@ -146,7 +159,7 @@ class Judge:
             "kept": kept,
             "entropy": unigram_entropy(tokens),
             **{f"distinct_{n}": distinct_n(tokens, n) for n in (1, 2, 3)},
-            "opening_entropy": unigram_entropy([t[:OPENING] for t in tokens if len(t) >= OPENING]),
+            "opening_entropy": unigram_entropy([t[: self.opening] for t in tokens if len(t) >= self.opening]),
             "samples": list(texts[:20]),
             "lengths": [len(t) for t in tokens],
             "read": read,
@@ -216,10 +229,7 @@ def measure(
     """Draw ``num`` samples from nothing and judge them."""
     benchmark = Samples(judge, num)
     settings = benchmark.defaults.options(pipeline.task.layout.inserts, steps=steps, sampler=sampler, **options)
-    point = measured(benchmark, benchmark.entrant(name, pipeline.task, pipeline.model), settings, seed)
-    asked = {key: settings[key] for key in ("sampler", "steps", "temperature")}
-    costs = {"evaluations": point.evaluations, "seconds": point.seconds}
-    return TextScore(name, **asked, num=num, **costs, **point.figures, length_w1=point.measured)
+    return TextScore.of(measured(benchmark, benchmark.entrant(name, pipeline.task, pipeline.model), settings, seed))
 
 
 def held_out_bits(name: str, pipeline: TextPipeline, num: int, num_times: int = 64, seed: int = 0) -> LikelihoodScore:

@@ -16,6 +16,7 @@ from flexmdm.canvas import Prompt, Role, Template
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.models import inserts
 
+Limit = int | Sequence[int]  # tokens of every gap, or of each one
 NO_FRAME: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
 
@@ -71,7 +72,7 @@ class Grown:
         whole[0], whole[-1] = [*before, *whole[0]], [*whole[-1], *behind]
         return whole
 
-    def between(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
+    def between(self, pieces: Sequence[Sequence[int]], minimum: Limit = 0, maximum: Limit | None = None) -> Prompt:
         """Return the prompt with something to find between the pieces, see `Prompt.infill`."""
         return Prompt.infill(self.framed(pieces), minimum, maximum)
 
@@ -124,7 +125,7 @@ class Padded:
         full = Ragged(tokens.flatten(), torch.full((size,), width))
         return full, Template.of_roles(full.with_values(roles.flatten()))
 
-    def between(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
+    def between(self, pieces: Sequence[Sequence[int]], minimum: Limit = 0, maximum: Limit | None = None) -> Prompt:
         """Return the prompt with known numbers of masks between the pieces, and PAD behind the last.
 
         It is always as wide as in training: what follows a text is PAD, known or, behind a prefix, to be found.

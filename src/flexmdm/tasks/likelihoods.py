@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,13 @@ class Bits:
     per_character: Estimate
     sequences: int  # how many there were
 
+    @classmethod
+    def of(cls, nats: Tensor, tokens: Tensor, characters: Tensor) -> Bits:
+        """Return the bits of sequences with so many nats, tokens and characters, each ``[B]``."""
+        total = nats.double() / math.log(2)
+        parts = (_ratio(total, units.double()) for units in (torch.ones_like(total), tokens, characters))
+        return cls(*parts, sequences=len(total))
+
 
 def bits(
     model: FlexMDMModel,
@@ -54,17 +61,28 @@ def bits(
         num_times, seed: times per sequence, and the seed of the states.
         progress: called with the number of sequences done.
     """
-    denoiser, found = model.denoiser(), []
-    at_a_time = max(_LARGEST // (num_times * task.width * task.vocab_size), 1)
-    for start in range(0, len(index), at_a_time):
-        x1, template, *sizes = task.validation.to_find(index[start : start + at_a_time])
-        nats = likelihood(denoiser, x1, num_times=num_times, seed=seed + start, template=template).nats
-        found.append((nats.cpu(), *sizes))
+    parts = []
+    for part in nats_of(model, task, index, num_times, seed):
+        parts.append(part)
         if progress is not None:
-            progress(start + len(x1))
-    nats, tokens, characters = (torch.cat(parts).double() for parts in zip(*found, strict=True))
-    total = nats / math.log(2)
-    return Bits(*(_ratio(total, units) for units in (torch.ones_like(total), tokens, characters)), sequences=len(index))
+            progress(sum(len(nats) for nats, *_ in parts))
+    return Bits.of(*map(torch.cat, zip(*parts, strict=True)))
+
+
+def nats_of(
+    model: FlexMDMModel, task: Task, index: Tensor, num_times: int = 64, seed: int = 0, first: int = 0
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield -log p in nats of what is to be found in held-out sequences, its tokens and its characters, each ``[B]``.
+
+    Those from number ``first`` of the ``index`` on come a few at a time, the same as without an interruption if
+    ``first`` is where earlier parts ended.
+    """
+    denoiser = model.denoiser()
+    at_a_time = max(_LARGEST // (num_times * task.width * task.vocab_size), 1)
+    for start in range(first, len(index), at_a_time):
+        x1, template, tokens, characters = task.validation.to_find(index[start : start + at_a_time])
+        nats = likelihood(denoiser, x1, num_times=num_times, seed=seed + start, template=template).nats
+        yield nats.cpu(), tokens, characters
 
 
 def bits_of(model: FlexMDMModel, task: Task, tokens: Sequence[int], num_times: int = 64, seed: int = 0) -> Estimate:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flexmdm.backbones.model import FlexMDMModel
+from flexmdm.data.reading import absolute
 from flexmdm.tasks.registry import PRETRAINED, task_class, task_of
 from flexmdm.tasks.task import Task
 from flexmdm.training.models import WEIGHTS_FILE, trained_model
@@ -31,10 +34,22 @@ def load_named(folder: Path | None, pretrained: str | None, device: str | None =
     return load(PRETRAINED / pretrained, device)
 
 
-def load_as(name: str, run: str | Path, device: str | None = None) -> tuple[Any, FlexMDMModel]:
-    """Load a run, or weights of the package by their name, that must have been trained on the task ``name``."""
+def load_run(run: str | Path, device: str | None = None, data: Sequence[str | Path] = ()) -> tuple[Any, FlexMDMModel]:
+    """Load the folder of a run, or weights of the package by their name.
+
+    ``data`` are the files that it was trained on, if they are not where they were.
+    """
     bundled = not Path(run).exists() and (PRETRAINED / run).is_dir()
     task, model = load(PRETRAINED / run if bundled else Path(run), device)
+    settings: Any = task
+    return (replace(settings, data=tuple(absolute(str(file)) for file in data)) if data else task), model
+
+
+def load_as(
+    name: str, run: str | Path, device: str | None = None, data: Sequence[str | Path] = ()
+) -> tuple[Any, FlexMDMModel]:
+    """Load a run as `load_run` does, which must have been trained on the task ``name``."""
+    task, model = load_run(run, device, data)
     if not isinstance(task, task_class(name)):
         raise ValueError(f"{run} was trained on the task {task.name}, not on {task_class(name).nouns}")
     return task, model

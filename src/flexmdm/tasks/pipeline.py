@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
@@ -18,7 +19,7 @@ from torch import Tensor
 from flexmdm.canvas import Canvas, Prompt
 from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.denoiser import Denoiser, Prediction
-from flexmdm.generation import Event, Progress, generate
+from flexmdm.generation import Event, Progress, Sample, stream
 from flexmdm.generation.defaults import DEFAULTS
 from flexmdm.progress import ProgressBar
 from flexmdm.tasks.likelihoods import answer_nats
@@ -100,11 +101,14 @@ class Pipeline(Generic[AnyTask]):
     draws: ClassVar[int] = 1  # draws per answer of `infill`
 
     @classmethod
-    def from_pretrained(cls, run: str | Path, device: str | None = None) -> Self:
-        """Load the folder of a run, or weights that come with the package by their name (such as ``text``)."""
+    def from_pretrained(cls, run: str | Path, device: str | None = None, data: Sequence[str | Path] = ()) -> Self:
+        """Load the folder of a run, or weights that come with the package by their name (such as ``text``).
+
+        ``data`` says where the files are now that it was trained on, if they are not where they were.
+        """
         from flexmdm.tasks.loading import load_as
 
-        return cls(*load_as(cls.task_name, run, device))
+        return cls(*load_as(cls.task_name, run, device, data))
 
     # What commands ask; a pipeline overrides what its task can do -----------------------------------------------------
 
@@ -153,6 +157,7 @@ class Pipeline(Generic[AnyTask]):
         callback: Callback | None = None,
         prompt: dict[str, Any] | None = None,
         draws: int = 1,
+        first_sequence: int = 0,
         **options: Any,
     ) -> list[Answer]:
         """Write ``num`` answers to each request.
@@ -164,6 +169,7 @@ class Pipeline(Generic[AnyTask]):
             callback: called with (answers already complete, `flexmdm.generation.Progress`) after every step.
             prompt: settings of `prompt`.
             draws: draws per answer; with more than 1 the most probable ones of each request are kept, the best first.
+            first_sequence: number of the first request, for requests that come in several parts.
             options: of `flexmdm.generate`.
         """
         if isinstance(requests, str):
@@ -172,11 +178,12 @@ class Pipeline(Generic[AnyTask]):
         prompts = of_each(tokens, lambda one: self.prompt(one, **(prompt or {})), names)
         if draws < 1:
             raise ValueError(f"draws must be at least 1, got {draws}")
-        found = list(generated(self.task, self.model, prompts, num * draws, trace, seed, callback=callback, **options))
+        first, each = first_sequence * num * draws, num * draws
+        found = list(generated(self.task, self.model, prompts, each, trace, seed, first, callback=callback, **options))
         answers = [self.decode(requests[one.prompt], tokens[one.prompt], prompts[one.prompt], one) for one in found]
-        return answers if draws == 1 else self._most_probable(answers, found, num, seed)
+        return answers if draws == 1 else self.most_probable(answers, found, num, seed)
 
-    def _most_probable(self, answers: list[Answer], found: list[Generated], num: int, seed: int) -> list[Answer]:
+    def most_probable(self, answers: list[Answer], found: list[Generated], num: int, seed: int) -> list[Answer]:
         """Return the ``num`` best answers to each prompt: those that fit, distinct ones first, by their probability."""
         names = [(one.prompt, tuple(one.sequence)) for one in found]
         first = {name: index for index, name in reversed(list(enumerate(names)))}  # of equal draws one is measured
@@ -274,7 +281,7 @@ def generated(
         task, model: what was trained.
         prompts, num: what to start from, and how often.
         trace, seed, first_sequence: of `flexmdm.generate`.
-        batch_size: sequences at a time; by default 64.
+        batch_size: sequences under way at a time; by default 64.
         callback: called with (sequences already complete, `flexmdm.generation.Progress`) after every step.
         purpose: the row of `flexmdm.generation.defaults.DEFAULTS` that holds where options are not given.
         options: of `flexmdm.generate`.
@@ -283,25 +290,31 @@ def generated(
     if task.layout.inserts:
         most = task.layout.most_entries
         options["max_length"] = min(options.get("max_length") or most, most)
-    jobs = [number for number in range(len(prompts)) for _ in range(num)]
-    size = BATCH if batch_size is None else batch_size
-    if size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    denoiser = denoiser_of(task, model)
-    for start in range(0, len(jobs), size):
-        part = jobs[start : start + size]
-        out = generate(
-            denoiser,
-            prompts=[prompts[number] for number in part],
-            seed=seed,
-            first_sequence=first_sequence + start,
-            trace=trace,
-            callback=None if callback is None else lambda progress, done=start: callback(done, progress),
-            **options,
-        )
-        events = map(tuple, out.trace or [[] for _ in part])
-        columns = out.sequences, out.given, out.evaluations, out.hit_max_length, events
-        yield from (Generated(*row) for row in zip(part, *columns, strict=True))
+    samples = stream(
+        denoiser_of(task, model),
+        num,
+        prompts=prompts,
+        seed=seed,
+        first_sequence=first_sequence,
+        batch_size=BATCH if batch_size is None else batch_size,
+        trace=trace,
+        callback=None if callback is None else partial(callback, 0),
+        **options,
+    )
+    for one in in_order(samples):
+        events = tuple(one.trace or ())
+        yield Generated(one.number // num, one.sequence, one.given, one.evaluations, one.hit_max_length, events)
+
+
+def in_order(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """Yield samples that come as they finish in the order of their numbers."""
+    early: dict[int, Sample] = {}
+    following = 0
+    for sample in samples:
+        early[sample.number] = sample
+        while following in early:
+            yield early.pop(following)
+            following += 1
 
 
 def denoiser_of(task: Task, model: FlexMDMModel) -> Denoiser:
@@ -352,4 +365,4 @@ def of_each(requests: Sequence[Any], make: Callable[[Any], Any], names: Sequence
 def progress_bar(total: int, what: str = "writing") -> Generator[Callback]:
     """Show a bar on standard error; yields the callback that moves it."""
     with ProgressBar(what, total) as bar:
-        yield lambda done, step: bar.update(min(done + step.finished + 0.9 * float(step.alpha.sum()), total))
+        yield lambda done, step: bar.update(min(done + 0.1 * step.finished + 0.9 * step.share * step.total, total))

@@ -15,6 +15,7 @@ from flexmdm.denoiser import Prediction
 from flexmdm.interpolants import FlexMDMInterpolant, InterpolantSample, sample_times
 from flexmdm.objective import Loss, flexmdm_loss
 from flexmdm.precision import float64_device
+from flexmdm.schedules import Schedule
 from flexmdm.sequences import Ragged
 
 
@@ -65,6 +66,18 @@ class Batch:
         loss = flexmdm_loss(prediction, self.sample, interpolant, self.alignment)
         weight = self.weight.to(loss.unmasking)
         return Loss(loss.unmasking * weight, loss.insertion * weight)
+
+    def softened(self, loss: Loss, interpolant: FlexMDMInterpolant, largest: float) -> Loss:
+        """Return the `loss` with the weight w of each state, its hazard included, lowered to w / (1 + w / largest).
+
+        Weights depend on the time alone, so f and g stay the optimum. Those of the likelihood grow without bound
+        towards t = 1, where single tokens are left to learn from, and their noise is most of the gradient's.
+        """
+
+        def lowered(term: Tensor, schedule: Schedule) -> Tensor:
+            return term / (1 + self.weight * schedule.hazard(self.sample.t) / largest).to(term)
+
+        return Loss(lowered(loss.unmasking, interpolant.unmasking), lowered(loss.insertion, interpolant.insertion))
 
 
 @dataclass

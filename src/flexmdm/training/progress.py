@@ -1,4 +1,4 @@
-"""Show how far a run is, by a bar and a log, and end it in time."""
+"""Show how far a run is, by a bar and a log, and end it when it is interrupted."""
 
 from __future__ import annotations
 
@@ -6,45 +6,59 @@ import json
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
 from rich.console import Console
 from transformers import TrainerCallback
 
 from flexmdm.progress import ProgressBar
+from flexmdm.training.timing import TimeLimit
 
 _BITS = {"eval_bits_per_token": "bits per token", "eval_bits_per_character": "bits per character"}
 LOG_FILE = "log.jsonl"
 
 
 class LiveProgress(TrainerCallback):
-    """A bar with the loss, tokens per second and the time left; one line per evaluation. Plain lines off a terminal."""
+    """A bar with the loss, tokens per second and the time left; one line per evaluation. Plain lines off a terminal.
 
-    def __init__(self, console: Console, title: str) -> None:
-        self.console, self.title, self.last_line = console, title, 0.0
-        self.bar = ProgressBar(title, counts=True, elapsed=True, console=console, transient=False)
+    The bar shows the steps, or with a ``limit`` the time.
+    """
+
+    def __init__(self, console: Console, title: str, limit: TimeLimit | None = None) -> None:
+        self.console, self.title, self.limit, self.last_line = console, title, limit, 0.0
+        self.bar = ProgressBar(title, counts=limit is None, elapsed=True, console=console, transient=False)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.began, self.first = time.monotonic(), state.global_step
-        self.bar.restart(self.title, state.max_steps, state.global_step)
+        steps = state.max_steps, state.global_step
+        self.bar.restart(self.title, *(steps if self.limit is None else (self.limit.seconds,)))
         self.bar.progress.start()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.bar.update(state.global_step)
+        if self.limit is None:
+            return self.bar.update(state.global_step)
+        passed = time.monotonic() - self.began
+        return self.bar.update(passed, passed + self._left(state))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         if not logs or "loss" not in logs:
             return
         figures = f"loss {logs['loss']:.3f}  {logs.get('tokens_per_second', 0):,.0f} tokens/s"
-        self.bar.update(figures=figures)
+        step = f"{state.global_step}/{state.max_steps}" if self.limit is None else f"step {state.global_step:,}"
+        self.bar.update(figures=figures if self.limit is None else f"{step}  {figures}")
         if not self.console.is_interactive and time.monotonic() - self.last_line > 30:
             self.last_line = time.monotonic()
-            done = state.global_step - self.first
-            left = (time.monotonic() - self.began) / max(done, 1) * (state.max_steps - state.global_step)
+            left = self._left(state)
             soon = f"{left:.0f} s" if left < 60 else f"{left / 60:.0f} min"
-            self.console.print(f"{self.title} {state.global_step}/{state.max_steps}  {figures}  {soon} left")
+            self.console.print(f"{self.title} {step}  {figures}  {soon} left")
+
+    def _left(self, state: Any) -> float:
+        """Return the seconds until all steps are done, or until the time is up."""
+        done = state.global_step - self.first
+        left = (time.monotonic() - self.began) / max(done, 1) * (state.max_steps - state.global_step)
+        return left if self.limit is None else min(left, self.limit.left)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
         terms = f" (unmasking {metrics['eval_unmasking']:.3f}, insertion {metrics['eval_insertion']:.3f})"
@@ -116,21 +130,6 @@ class Interruption(TrainerCallback):
             signal.signal(number, handler)
 
 
-class TimeLimit(TrainerCallback):
-    """Ends training after so many seconds, with a line in the log, an evaluation and a checkpoint."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self.end = time.monotonic() + self.seconds
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if broadcast_object_list([time.monotonic() > self.end])[0]:  # all processes end at the same step
-            control.should_training_stop = True
-            control.should_log = control.should_evaluate = control.should_save = True
-
-
 def read_log(file: Path) -> list[dict[str, float]]:
     """Return the lines of a log without a last line that was cut off."""
     if not file.is_file():
@@ -144,8 +143,20 @@ def read_log(file: Path) -> list[dict[str, float]]:
     return lines
 
 
-def training_of(folder: Path) -> dict[str, float] | None:
-    """Return the hours, steps and sequences that a run has been trained for; ``None`` if it has no log."""
-    log = read_log(folder / LOG_FILE)
+def training_of(folder: Path, before: Sequence[Path] = ()) -> dict[str, float] | None:
+    """Return the hours, steps and sequences that a run has been trained for; ``None`` if it has no log.
+
+    Those of a run that went on from the weights of others are counted from their logs on: ``before``.
+    """
+    log = read_logs([*before, folder / LOG_FILE])
     last = log[-1] if log else None
     return last and {"hours": round(last["seconds"] / 3600, 2), "steps": last["step"], "sequences": last["sequences"]}
+
+
+def read_logs(files: Sequence[Path]) -> list[dict[str, float]]:
+    """Return the logs of trainings that went on from each other as one: steps, seconds and sequences are counted on."""
+    lines: list[dict[str, float]] = []
+    for file in files:
+        past = {name: lines[-1][name] if lines else 0 for name in ("step", "seconds", "sequences")}
+        lines += [{**line, **{name: line[name] + count for name, count in past.items()}} for line in read_log(file)]
+    return lines

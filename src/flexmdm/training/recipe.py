@@ -89,21 +89,27 @@ class Recipe:
     Attributes:
         processes: how many devices take part; torchrun says it. A run can go on with another number if a step still
             takes as many sequences.
+        threads: how many CPU threads a process uses, where OMP_NUM_THREADS does not say it; ``None``: one or all,
+            whichever is faster. A run keeps the number, as results depend on it in their last bits.
         optimizer: ``adamw``, or ``muon`` for the matrices of the blocks with AdamW for the rest.
         warmup, schedule: steps of warm-up; then ``cosine`` to zero, ``restarts``: cosine to zero several times,
             ``constant``, or ``trapezoid``: constant, and over the last fifth of the steps to zero, so that a run can be
             made longer as long as that has not begun.
+        largest_weight: bound that the weights of states in the loss approach, see `Batch.softened`; without one they
+            are those of the likelihood.
     """
 
     steps: int = setting(10_000, help="Number of optimizer steps.", min=1)
     batch_size: int = setting(64, help="Number of sequences per pass (and device).", min=1)
     accumulation: int = setting(1, help="Number of passes per optimizer step.", min=1)
     processes: int = 1
+    threads: int | None = None
     optimizer: Literal["adamw", "muon"] = setting("adamw", help="Optimizer: adamw, or muon.")
     learning_rate: float = setting(1e-3, help="Learning rate at its highest.", flag="--lr")
     weight_decay: float = 0.01
     beta2: float = 0.99
     clip: float = 1.0  # bound of the norm of the gradient
+    largest_weight: float | None = None
     warmup: int = 200
     schedule: Literal["cosine", "restarts", "constant", "trapezoid"] = setting(
         "cosine", help="Schedule of the learning rate: cosine, restarts, constant or trapezoid."
@@ -139,6 +145,8 @@ class Recipe:
             ("beta2", 0 < self.beta2 < 1, "is a decay between 0 and 1"),
             ("learning_rate", self.learning_rate > 0, "(--learning-rate) must be positive"),
             ("clip", self.clip > 0, "must be positive"),
+            ("largest_weight", self.largest_weight is None or self.largest_weight > 0, "must be positive"),
+            ("threads", self.threads is None or self.threads >= 1, "must be at least 1"),
             ("warmup", self.warmup >= 0, "must not be negative"),
             ("seed", 0 <= self.seed < 2**32, "must be in [0, 2^32)"),
         ):

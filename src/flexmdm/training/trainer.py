@@ -12,17 +12,18 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
 
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.training.checkpoints import keep_latest, latest, seal
 from flexmdm.training.collation import Batch, Collator, Examples
 from flexmdm.training.ema import EMA
+from flexmdm.training.learning_rate import LearningRate
 from flexmdm.training.optimizers import make_optimizer
 from flexmdm.training.recipe import Recipe
 from flexmdm.training.sharding import gathered, here, load_optimizer, shard, whole, whole_optimizer
 
-DECAYING = 0.2  # of the steps, in a trapezoid
 _OPTIMIZER, _SCHEDULER = "optimizer.pt", "scheduler.pt"  # as the Trainer calls them
 
 
@@ -38,6 +39,7 @@ class FlexMDMTrainer(Trainer):
         device: ``cpu``, ``cuda``, ``mps``; default: what there is.
         report_to: loggers by name: tensorboard, trackio, wandb.
         preview: called with the averaged model and the step at every evaluation; returns further figures for the log.
+        rate: the learning rate; the recipe's by default.
     """
 
     model: FlexMDMModel
@@ -53,8 +55,10 @@ class FlexMDMTrainer(Trainer):
         device: str | None = None,
         report_to: Sequence[str] = (),
         preview: Callable[[FlexMDMModel, int], dict[str, float]] | None = None,
+        rate: LearningRate | None = None,
     ) -> None:
         self.recipe, self.folder, self._preview = recipe, folder, preview
+        self.rate = rate or LearningRate(recipe)
         arguments = _arguments(recipe, folder, device, report_to)
         self._interpolant, self._mask_id = model.interpolant, model.config.mask_id
         marginalise = recipe.targets == "marginalised"
@@ -85,12 +89,22 @@ class FlexMDMTrainer(Trainer):
             self.optimizer = make_optimizer(self.model, self.recipe)
         return self.optimizer
 
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LambdaLR:
+        if self.lr_scheduler is None:
+            # A function: of a callable object a checkpoint would hold the steps, which may be raised on resume.
+            self.lr_scheduler = LambdaLR(cast(Any, optimizer or self.optimizer), lambda step: self.rate(step))
+            self._created_lr_scheduler = True
+        return cast(LambdaLR, self.lr_scheduler)
+
     def compute_loss(
         self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         output = model(**inputs.inputs(self._mask_id))
         loss = inputs.loss(output.logits, output.insertions, self._interpolant)
-        mean = loss.total.mean()
+        learned = loss
+        if model.training and self.recipe.largest_weight is not None:
+            learned = inputs.softened(loss, self._interpolant, self.recipe.largest_weight)
+        mean = learned.total.mean()
         if not bool(mean.isfinite()):
             self._stop(f"the loss is {float(mean.detach())}", inputs)
         if model.training:
@@ -157,6 +171,8 @@ class FlexMDMTrainer(Trainer):
             means = torch.stack(list(self._sums.values())).to(self.args.device) / float(batches)
             means = self.accelerator.reduce(means, "mean")  # over processes
             logs.update({name: round(value, 4) for name, value in zip(self._sums, means.tolist(), strict=True)})
+            if self.recipe.largest_weight is not None:  # the Trainer logs what is learned from
+                logs["loss"] = logs["unmasking"] + logs["insertion"]
             now = time.perf_counter()
             logs["tokens_per_second"] = round((self.tokens_seen - self._tokens_then) / (now - self._since), 1)
             self._since, self._tokens_then, self._sums = now, self.tokens_seen, {}
@@ -282,22 +298,12 @@ def runs_on_cpu(device: str | None) -> bool:
 
 
 def _arguments(recipe: Recipe, folder: Path, device: str | None, report_to: Sequence[str]) -> TrainingArguments:
-    decay = {"num_decay_steps": max(round(DECAYING * recipe.steps), 1), "decay_type": "linear"}
-    schedule, options = {
-        "cosine": ("cosine", {}),
-        "restarts": ("cosine_with_restarts", {"num_cycles": recipe.cycles}),
-        "constant": ("constant_with_warmup", {}),
-        "trapezoid": ("warmup_stable_decay", decay),
-    }[recipe.schedule]
     arguments = TrainingArguments(
         output_dir=str(folder),
         max_steps=recipe.steps,
         per_device_train_batch_size=recipe.batch_size,
         gradient_accumulation_steps=recipe.accumulation,
         learning_rate=recipe.learning_rate,
-        lr_scheduler_type=schedule,
-        lr_scheduler_kwargs=options,
-        warmup_steps=recipe.warmup,
         max_grad_norm=recipe.clip,
         seed=recipe.seed,
         bf16=recipe.dtype == "bfloat16",

@@ -14,6 +14,7 @@ from flexmdm.data import TextTokenizer
 from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.evaluation.distances import Estimate
 from flexmdm.generation.defaults import DEFAULTS
+from flexmdm.tasks.layouts import Limit
 from flexmdm.tasks.likelihoods import bits_of
 from flexmdm.tasks.pipeline import Answer, Callback, Generated, Pipeline, of_each, texts_of
 from flexmdm.tasks.text.task import TextTask
@@ -104,16 +105,16 @@ class TextPipeline(Pipeline[TextTask]):
         return self.answers(texts, num, trace, seed, names, callback, limits, draws, **options)
 
     def prompt(
-        self, tokens: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None, **settings: Any
+        self, tokens: Sequence[Sequence[int]], minimum: Limit = 0, maximum: Limit | None = None, **settings: Any
     ) -> Prompt:
         """Return the prompt of fixed pieces with something to find between them; ``[[], []]`` is the empty prompt."""
-        fixed = sum(map(len, tokens))
-        needed = fixed + minimum * (len(tokens) - 1)
+        fixed, gaps = sum(map(len, tokens)), len(tokens) - 1
+        masks = minimum * gaps if isinstance(minimum, int) else sum(minimum)
         most = self.task.layout.longest
-        if needed > most or (fixed == most and minimum == 0):
-            gaps = f", each gap takes {minimum:,} or more" if minimum else ""
+        if fixed + masks > most or (fixed == most and masks == 0):
+            rest = f", each gap takes {minimum} or more" if masks else ""
             raise Unanswerable(
-                f"the text leaves no room: {fixed:,} tokens are given{gaps}, and this model was trained on at most "
+                f"the text leaves no room: {fixed:,} tokens are given{rest}, and this model was trained on at most "
                 f"{most:,}"
             )
         return self.task.layout.between(tokens, minimum, maximum)
@@ -133,6 +134,11 @@ class TextPipeline(Pipeline[TextTask]):
             raise Unanswerable(f"two gaps side by side are one: {GAP_MARKER.join(request)!r}")
         self.task.text.refuse_unknown(request)
         return self.task.text.encode([*map(self._without_last_space, request[:-1]), request[-1]])
+
+    def encode_gaps(self, pieces: Sequence[str], gaps: Sequence[str]) -> list[list[int]]:
+        """Return the tokens that stand in each gap between pieces if it holds this text, as `encode` leaves spaces."""
+        left = [piece.removeprefix(self._without_last_space(piece)) for piece in pieces[:-1]]
+        return self.task.text.encode([space + gap for space, gap in zip(left, gaps, strict=True)])
 
     def _without_last_space(self, piece: str) -> str:
         """Return a piece without the space that a filling brings along, where tokens begin with the one before."""
