@@ -1,5 +1,6 @@
 """The benchmarks run, in small: what nobody runs for months must not break unseen."""
 
+import argparse
 import importlib.util
 import itertools
 import json
@@ -7,6 +8,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -464,6 +466,71 @@ def test_flexmdm_is_compared_with_the_better_sampler_of_mdm_and_with_as_many_eva
     found = [(base, round(10 * difference.value)) for _, base, difference in downstream.against_mdm([*flexmdm, *mdm])]
     assert found == [(mdm[1], 1), (mdm[2], -1)]
     assert downstream.against_mdm(flexmdm) == []
+
+
+# Antibodies -----------------------------------------------------------------------------------------------------------
+
+
+def fairseq(config):
+    """Random weights under the names that fairseq has for them, as Sapiens is stored."""
+    from transformers import RobertaForMaskedLM
+
+    inside = {
+        "attention.self.query": "self_attn.q_proj", "attention.self.key": "self_attn.k_proj",
+        "attention.self.value": "self_attn.v_proj", "attention.output.dense": "self_attn.out_proj",
+        "attention.output.LayerNorm": "self_attn_layer_norm", "intermediate.dense": "fc1", "output.dense": "fc2",
+        "output.LayerNorm": "final_layer_norm",
+    }  # fmt: skip
+    names = {
+        "embeddings.word_embeddings": "embed_tokens", "embeddings.position_embeddings": "embed_positions",
+        "embeddings.LayerNorm": "emb_layer_norm",
+        **{f"encoder.layer.{n}.{ours}": f"layers.{n}.{theirs}" for n in range(2) for ours, theirs in inside.items()},
+    }  # fmt: skip
+    names = {f"roberta.{ours}": f"decoder.sentence_encoder.{theirs}" for ours, theirs in names.items()}
+    names |= {f"lm_head.{name}": f"decoder.lm_head.{name}" for name in ("dense", "layer_norm")}
+    names |= {"lm_head.decoder": "decoder.lm_head"}
+    stored = RobertaForMaskedLM(config).state_dict()
+    split = {name: name.rpartition(".")[::2] for name in stored}
+    model = {f"{names[module]}.{kind}": stored[name] for name, (module, kind) in split.items() if module in names}
+    return {"args": argparse.Namespace(encoder_attention_heads=2), "model": model}
+
+
+def test_wheels_become_bases_that_predict_masked_residues_as_their_own_classes_do(tmp_path, monkeypatch):
+    from transformers import BertConfig, BertForMaskedLM, RobertaConfig
+
+    residues, size = "ACDEFGHIKLMNPQRSTVWY", {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+    size |= {"num_attention_heads": 2, "vocab_size": 25, "max_position_embeddings": 64}
+    (tmp_path / "wheels").mkdir()
+    with ZipFile(tmp_path / "wheels/antiberty-0.1.3-py3-none-any.whl", "w") as wheel:
+        files, inside = tmp_path / "bert", "antiberty/trained_models/"
+        BertForMaskedLM(config := BertConfig(**size)).save_pretrained(files)
+        torch.save(BertForMaskedLM(config).state_dict(), files / "pytorch_model.bin")
+        for name in ("config.json", "pytorch_model.bin"):
+            wheel.write(files / name, f"{inside}AntiBERTy_md_smooth/{name}")
+        marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        wheel.writestr(f"{inside}vocab.txt", "\n".join([*marks, *residues]))
+    with ZipFile(tmp_path / "wheels/sapiens-1.0.5-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("sapiens/models/v1/dict.txt", "".join(f"{one} 1\n" for one in residues))
+        for chain in ("vh", "vl"):
+            torch.save(fairseq(RobertaConfig(**size, pad_token_id=1, type_vocab_size=1)), tmp_path / "chain.pt")
+            wheel.write(tmp_path / "chain.pt", f"sapiens/models/v1/checkpoint_{chain}.pt")
+    columns_of = "sequence,h1_start,h1_end,h2_start,h2_end,h3_start,h3_end"
+    rows = [f"{residues}{residues[n:]},2,5,8,10,14,18" for n in range(12)]
+    (tmp_path / "test.csv").write_text("\n".join([columns_of, *rows]) + "\n")
+
+    antibodies = benchmark("antibodies", tmp_path)
+    run(antibodies, monkeypatch, "bases", tmp_path / "wheels", tmp_path / "bases")
+    names = ("antiberty", "sapiens-vh", "sapiens-vl")
+    run(antibodies, monkeypatch, "accuracy", *(tmp_path / "bases" / name for name in names), "--data", tmp_path)
+    stored = json.loads((tmp_path / "antibodies.json").read_text())
+    assert [(row["base"], row["framed"]) for row in stored["rows"]] == [(n, f) for n in names for f in (True, False)]
+    assert all(set(row["accuracy"]) == set(antibodies.REGIONS) and row["chains"] == 12 for row in stored["rows"])
+    assert stored["differences"].keys() == set(names) and max(stored["differences"].values()) < 1e-5
+    assert len(columns((tmp_path / "antibodies.md").read_text())) == 1 and str(tmp_path) not in json.dumps(stored)
+    with pytest.raises(SystemExit, match=r"has no test.csv"):
+        run(antibodies, monkeypatch, "accuracy", tmp_path / "bases/antiberty", "--data", tmp_path / "wheels")
+    with pytest.raises(SystemExit, match="has no wheel"):
+        run(antibodies, monkeypatch, "bases", tmp_path / "bases", tmp_path / "again")
 
 
 # The recipe -----------------------------------------------------------------------------------------------------------

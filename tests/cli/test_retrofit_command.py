@@ -168,3 +168,48 @@ def test_what_is_wrong_is_said(arguments, message, command, tmp_path, monkeypatc
     (tmp_path / "llama" / "model.safetensors").touch()
     _, errors, code = command("retrofit", *arguments)
     assert message in errors and code == 2
+
+
+# Encoders -------------------------------------------------------------------------------------------------------------
+
+LETTERS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abc"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """The folder of a BERT with a token for each letter, and positions for 20."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    folder = tmp_path_factory.mktemp("encoder")
+    size = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=len(LETTERS), max_position_embeddings=20, pad_token_id=0, **size)
+    BertForMaskedLM(config).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(LETTERS) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("asked", ["retrofit {base} --data {words}", "train {words} --from {base} --max-length 17"])
+def test_an_encoder_becomes_a_flexmdm_with_its_own_tokens_around_every_text(encoder, words, tmp_path, command, asked):
+    run, settings = tmp_path / "run", ["--lora-rank", 2, "--steps", 2, "--dtype", "float32", "--batch-size", 4]
+    _, errors, code = command(*asked.format(base=encoder, words=words).split(), *settings, "--out", run)
+    assert code == 0, errors
+    stored = json.loads((run / "run.json").read_text())["task"]
+    assert stored["framed"] and stored["max_length"] == 17  # [CLS], [SEP] and the end have positions too
+    for arguments in (["sample", run, "--num", 6], ["infill", run, "a___b___c", "--num", 6, "--min", 1]):
+        out, errors, code = command(*arguments, "--steps", 4)
+        assert code == 0 and set(out) <= set("abc\n") and out.strip(), errors
+    out, _, _ = command("infill", run, "a___c", "--num", 2)
+    assert all(line.startswith("a") and line.endswith("c") for line in out.split())
+
+
+def test_longer_texts_than_an_encoder_has_positions_for_are_refused_before_training(encoder, words, tmp_path, command):
+    asked = ["retrofit", encoder, "--data", words, "--max-length", 18, "--out", tmp_path / "run"]
+    _, errors, code = command(*asked, "--lora-rank", 0)
+    assert code == 2 and "may have 20 entries" in errors and "has positions for 19" in errors
+    assert "(--max-length 17)" in errors
+
+
+def test_an_mdm_can_start_from_an_encoder_too(encoder, words, tmp_path, command):
+    asked = ["train", words, "--from", encoder, "--model", "mdm", "--max-length", 12, "--out", tmp_path / "run"]
+    _, errors, code = command(*asked, "--steps", 1)
+    assert code == 2 and "PAD" in errors  # there is no row to spare in its table; it is not about what stands around

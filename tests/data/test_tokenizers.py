@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, processors
+from transformers import AutoTokenizer, EsmTokenizer, Qwen2Tokenizer
 
+from flexmdm.backbones.relatives import pretrained_tokenizer
 from flexmdm.data import tokenizers
-from flexmdm.data.tokenizers import TextTokenizer, UnknownCharacters, suggest
+from flexmdm.data.tokenizers import TextTokenizer, UnknownCharacters, suggest, tokenizer_of
 
 ENGLISH = [
     "The quick brown fox jumps over the lazy dog. It isn't tired!",
@@ -339,6 +342,84 @@ def test_an_unknown_name_says_what_there_is(monkeypatch):
         ValueError, match=r"no tokenizer 'charcters' \(OSError: .* folder\); give one of characters, bytes"
     ):
         TextTokenizer.named("charcters")
+
+
+# Vocabularies of single characters ------------------------------------------------------------------------------------
+
+LETTERS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"ACDEFG"]
+
+
+@pytest.fixture
+def letters(tmp_path):
+    """The folder of a BERT whose tokens are letters, as those of proteins are, without a tokenizer.json."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": len(LETTERS)}))
+    (tmp_path / "vocab.txt").write_text("\n".join(LETTERS) + "\n")
+    return tmp_path
+
+
+def test_where_tokens_are_letters_each_character_of_a_text_is_one_with_the_id_it_has_there(letters, tmp_path):
+    tokenizer = TextTokenizer.named(str(letters))
+    assert (tokenizer.kind, tokenizer.size) == ("characters", len(LETTERS))
+    assert tokenizer.encode(["GAC", "[CLS]"[1]]) == [[10, 5, 6], [6]]
+    assert tokenizer.decode([10, 5, 6]) == "GAC" and tokenizer.alphabet == set("ACDEFG")
+    assert tokenizer.frame == ((2,), (3,)) and tokenizer.marks == {0, 1, 2, 3, 4}
+    with pytest.raises(UnknownCharacters, match="'X'"):
+        tokenizer.encode(["GAX"])
+    with pytest.raises(UnknownCharacters, match=r"'\['"):  # a mark in a text is text
+        tokenizer.encode(["A[MASK]"])
+    tokenizer.save(tmp_path / "saved")
+    again = TextTokenizer.load(tmp_path / "saved")
+    assert again.same_tokens(tokenizer) and tokenizer.same_tokens(tokenizer_of(str(letters)))
+    assert (again.kind, again.frame, again.encode(["GAC"])) == ("characters", ((2,), (3,)), [[10, 5, 6]])
+
+
+def test_letters_that_hugging_face_has_saved_are_letters_still(letters, tmp_path):
+    """As WordPiece, for which a text without blanks would be one unknown word."""
+    AutoTokenizer.from_pretrained(letters).save_pretrained(tmp_path / "saved")
+    assert (tmp_path / "saved" / "tokenizer.json").is_file()
+    assert TextTokenizer.named(str(tmp_path / "saved")).same_tokens(TextTokenizer.named(str(letters)))
+
+
+def test_the_tokens_of_esm_are_those_of_its_own_tokenizer(tmp_path):
+    vocabulary = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGV.-", "<null_1>", "<mask>"]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "esm", "vocab_size": len(vocabulary)}))
+    tokenizer, theirs = TextTokenizer.named(str(tmp_path)), EsmTokenizer(str(tmp_path / "vocab.txt"))
+    (before, behind), (ids,) = tokenizer.frame, tokenizer.encode(["GAV-L."])
+    assert [*before, *ids, *behind] == theirs("GAV-L.").input_ids
+
+
+def test_what_stands_around_a_text_is_as_the_tokenizer_of_the_base_has_it(bpe, tmp_path):
+    assert bpe.frame == ((), ()) and not bpe.marks
+    tokenizer = Tokenizer.from_str(bpe._tokenizer.to_str())
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    first, last = (tokenizer.token_to_id(mark) for mark in ("<s>", "</s>"))
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", last), ("<s>", first), True, False)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    framed = TextTokenizer.named(str(tmp_path))
+    assert framed.frame == ((first,), (last,)) and framed.marks == {first, last}
+    assert framed.encode(["over <s>"]) == bpe.encode(["over <s>"])
+
+
+def test_dream_is_read_by_the_tokenizer_of_qwen_and_no_code_that_comes_with_it(bpe, tmp_path):
+    """Its folder has vocabulary and merges, and says that a class of its own reads them."""
+    model = json.loads(bpe._tokenizer.to_str())["model"]
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"]))
+    code = {"AutoTokenizer": ["tokenization_dream.DreamTokenizer", None]}
+    mask = {"content": "<|mask|>", "special": True, "lstrip": False, "rstrip": False, "normalized": False}
+    marks = {"mask_token": "<|mask|>", "added_tokens_decoder": {str(bpe.size): {**mask, "single_word": False}}}
+    about = {"tokenizer_class": "DreamTokenizer", "auto_map": code, **marks}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(about))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "Dream", "auto_map": {"AutoConfig": "x.Y"}}))
+    (tmp_path / "tokenization_dream.py").write_text("raise RuntimeError('this code was run')")
+    texts = ["over the lazy dog", "12 foxes, 3.5"]
+    theirs = Qwen2Tokenizer.from_pretrained(tmp_path)
+    assert TextTokenizer.named(str(tmp_path)).encode(texts) == [theirs(text).input_ids for text in texts]
+    assert pretrained_tokenizer(tmp_path).mask_token_id == bpe.size
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "other"}))
+    with pytest.raises(ValueError, match="there is no tokenizer"):
+        TextTokenizer.named(str(tmp_path))
 
 
 # Where to cut ---------------------------------------------------------------------------------------------------------

@@ -149,7 +149,9 @@ def _dry_run(run: RunConfig, json: Path | None) -> None:
     from flexmdm.runs.planning import plan_of_shape
 
     base, precision = run.network.base or "", run.network.base_dtype
-    plan = plan_of_shape(run, llada.SHAPE_8B if base == _SHAPE else bases.stored_config(base))
+    stored = llada.SHAPE_8B if base == _SHAPE else bases.stored_config(base)
+    run = replace(run, task={**bases.brings(stored), **run.task})
+    plan = plan_of_shape(run, stored)
     weights = plan["weights"]
     typer.echo(
         f"{base}: {weights['pretrained'] / 1e9:.3f}B pretrained weights; "

@@ -248,6 +248,12 @@ class TextTokenizer:
         behind = tuple(number for number, _ in takewhile(itemgetter(1), reversed(marks[len(before) :])))
         return before, behind[::-1]
 
+    @cached_property
+    def marks(self) -> frozenset[int]:
+        """Return the tokens that stand for no text, such as [CLS]."""
+        added = (token for token in self._stored["added_tokens"] if token["special"])
+        return frozenset(token["id"] for token in added)
+
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text; bytes that are no UTF-8 become U+FFFD."""
         return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)

@@ -64,8 +64,8 @@ class TextTask(TextSettings, PreparedTask):
 
     @property
     def never_found(self) -> tuple[int, ...]:
-        """Return the tokens that are only given: those around a sequence."""
-        return tuple(sorted({token for side in self.frame for token in side}))
+        """Return the tokens that are in no text: where some stand around it, and all others of their kind."""
+        return tuple(sorted(self.text.marks)) if self.framed else ()
 
     @property
     def _mixture(self) -> Mixture:
