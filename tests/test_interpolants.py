@@ -16,6 +16,7 @@ from flexmdm.schedules import (
     GeometricSchedule,
     LinearSchedule,
     PolynomialSchedule,
+    PowerSchedule,
     Schedule,
     SineSchedule,
 )
@@ -42,6 +43,8 @@ SCHEDULES = {
     ),
     "sine": (SineSchedule(), lambda t: math.sin(math.pi * t / 2), lambda t: math.pi / 2 * math.cos(math.pi * t / 2)),
     "square": (PolynomialSchedule(2.0), lambda t: t**2, lambda t: 2 * t),
+    "power": (PowerSchedule(2.9), lambda t: 1 - (1 - t) ** 2.9, lambda t: 2.9 * (1 - t) ** 1.9),
+    "half": (PowerSchedule(0.5), lambda t: 1 - (1 - t) ** 0.5, lambda t: 0.5 * (1 - t) ** -0.5),
     "geometric": (
         GeometricSchedule(_LOW, _HIGH),
         lambda t: (math.exp(-_sigma(t)) - math.exp(-_HIGH)) / _SPAN,

@@ -14,6 +14,7 @@ from flexmdm import (
     HiddenMarkovSource,
     LinearSchedule,
     PolynomialSchedule,
+    PowerSchedule,
     Prompt,
     SineSchedule,
 )
@@ -32,6 +33,9 @@ SCHEDULES = {
     "sine-cosine": FlexMDMInterpolant(SineSchedule(), CosineSchedule()),
     "root-linear": FlexMDMInterpolant(PolynomialSchedule(0.5), LinearSchedule()),
     "geometric": FlexMDMInterpolant(GeometricSchedule(), GeometricSchedule()),
+    "power": FlexMDMInterpolant(PowerSchedule(1.7), PowerSchedule(2.89)),
+    "half-power": FlexMDMInterpolant(PowerSchedule(0.5), PowerSchedule(0.5)),
+    "large-power": FlexMDMInterpolant(PowerSchedule(16.0), PowerSchedule(8.0)),
 }
 PROMPTS = {
     "empty": Prompt.empty(),

@@ -10,6 +10,7 @@ from flexmdm.schedules import (
     GeometricSchedule,
     LinearSchedule,
     PolynomialSchedule,
+    PowerSchedule,
     Schedule,
     SineSchedule,
 )
@@ -21,6 +22,8 @@ FORMULAS = [
     (SineSchedule(), lambda t: math.sin(math.pi * t / 2)),
     *[(PolynomialSchedule(k), lambda t, k=k: t**k) for k in (0.5, 1.0, 1.7, 2.0, 3.0, 8.0)],
     *[(EarlySchedule(k), lambda t, k=k: 1 - (1 - t) ** k) for k in (1.0, 2.5, 4.0)],
+    *[(PowerSchedule(k), lambda t, k=k: 1 - (1 - t) ** k) for k in (1 / 3, 0.5, 1.7, 2.89, 2.9)],
+    *[(PowerSchedule(k), lambda t, k=k: 1 - max((1 - t) ** k, 1e-7 * (1 - t))) for k in (5.0, 16.0, 64.0)],
     *[
         (
             GeometricSchedule(low, high),
@@ -152,10 +155,72 @@ def test_exponents_must_be_positive_and_finite(exponent):
         PolynomialSchedule(exponent)
 
 
-@pytest.mark.parametrize("exponent", [0.5, 5.0, math.nan, math.inf])
-def test_early_schedules_leave_a_clock_that_tells_time(exponent):
-    with pytest.raises(ValueError, match=r"\[1, 4\]"):
-        EarlySchedule(exponent)
+@pytest.mark.parametrize("exponent", [0.0, 0.3, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("schedule", [PowerSchedule, EarlySchedule])
+def test_power_schedules_have_a_least_exponent(schedule, exponent):
+    with pytest.raises(ValueError, match="at least 0.333"):
+        schedule(exponent)
+
+
+@pytest.mark.parametrize("exponent", [1 / 3, 0.5, 1.7, 2.89, 4.0, 8.0, 64.0, 1e6])
+def test_power_schedules_leave_a_clock_that_tells_time_up_to_the_end(exponent):
+    """Up to the last of 100,000 steps the next point of the grid is another alpha, and tells when it is to 1%."""
+    schedule = PowerSchedule(exponent)
+    left = torch.tensor([0.5, 0.1, 1e-2, 1e-3, 1e-4, 1e-5], dtype=torch.float64)
+    alpha = schedule.value(1 - left)
+    assert bool((alpha < 1).all()) and bool((schedule.value(1 - 0.9 * left) > alpha).all())
+    torch.testing.assert_close(1 - schedule.inverse(alpha), left, rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize("exponent", [1.7, 2.9, 4.0, 16.0, 64.0])
+def test_the_linear_end_of_a_power_schedule_concerns_less_than_one_in_ten_million_tokens(exponent):
+    t = torch.linspace(0, 1, 100_001, dtype=torch.float64)
+    change = (PowerSchedule(exponent).rest(t) - (1 - t) ** exponent).abs()
+    assert float(change.max()) < 1e-7
+
+
+@pytest.mark.parametrize("schedule", [s for s in SCHEDULES if isinstance(s, PowerSchedule)], ids=str)
+def test_the_rest_of_a_power_schedule_is_what_its_value_leaves(schedule):
+    torch.testing.assert_close(schedule.rest(CLOSED), 1 - schedule.value(CLOSED), rtol=0, atol=1e-15)
+    assert schedule.rest(1.0) == 0 and schedule.rest(0.0) == 1
+
+
+def test_early_is_a_power_schedule_by_its_earlier_name():
+    assert Schedule.from_dict({"name": "early"}) == EarlySchedule(4.0)
+    assert torch.equal(EarlySchedule(2.5).value(CLOSED), PowerSchedule(2.5).value(CLOSED))
+
+
+@pytest.mark.parametrize(
+    ("text", "schedule"),
+    [
+        ("linear", LinearSchedule()),
+        ("power:2.9", PowerSchedule(2.9)),
+        ("early", EarlySchedule()),
+        ("polynomial:3", PolynomialSchedule(3.0)),
+        ("geometric:0.1,3", GeometricSchedule(0.1, 3.0)),
+        ("geometric:0.1", GeometricSchedule(0.1)),
+    ],
+)
+def test_a_schedule_is_read_from_a_text(text, schedule):
+    assert Schedule.parse(text) == schedule
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("square", "unknown schedule 'square'; the known ones are cosine"),
+        ("square:2", "unknown schedule 'square'"),
+        ("", "unknown schedule ''"),
+        ("power:two", "'power:two' is no schedule: power takes exponent; write power:2.9 or cosine"),
+        ("power:2,3", "power takes exponent"),
+        ("linear:2", "linear takes no numbers"),
+        ("geometric:1,2,3", "geometric takes low and high"),
+        ("power:0", "at least 0.333"),
+    ],
+)
+def test_a_text_that_is_no_schedule_says_what_would_be(text, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Schedule.parse(text)
 
 
 @pytest.mark.parametrize(

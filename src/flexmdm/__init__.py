@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # the same names as below
         GeometricSchedule,
         LinearSchedule,
         PolynomialSchedule,
+        PowerSchedule,
         Schedule,
         SineSchedule,
     )
@@ -39,7 +40,7 @@ _HOME = {  # the public names, by their module
     "objective": "Likelihood Loss flexmdm_loss likelihood",
     "oracle": "FiniteDistribution HiddenMarkovSource",
     "schedules": "Schedule CosineSchedule EarlySchedule GeometricSchedule LinearSchedule "
-    "PolynomialSchedule SineSchedule",
+    "PolynomialSchedule PowerSchedule SineSchedule",
     "sequences": "Ragged",
     "tasks.code.pipeline": "CodePipeline",
     "tasks.sft.pipeline": "SFTPipeline",

@@ -128,6 +128,17 @@ class FlexMDMInterpolant:
         mask = torch.where(t > 0, (integrand * weight).sum(-1), 0.0).minimum(alpha)
         return 1 - alpha, mask, alpha - mask
 
+    def changed(
+        self, insertion: Schedule | str | None = None, unmasking: Schedule | str | None = None
+    ) -> FlexMDMInterpolant:
+        """Return the same with other schedules, which may be named by texts; ``None`` stays.
+
+        >>> FlexMDMInterpolant().changed(insertion="power:2.9")
+        FlexMDMInterpolant(insertion=PowerSchedule(exponent=2.9), unmasking=LinearSchedule())
+        """
+        insertion, unmasking = (Schedule.parse(s) if isinstance(s, str) else s for s in (insertion, unmasking))
+        return FlexMDMInterpolant(insertion or self.insertion, unmasking or self.unmasking)
+
     def to_dict(self) -> dict:
         return {"insertion": self.insertion.to_dict(), "unmasking": self.unmasking.to_dict()}
 

@@ -127,7 +127,7 @@ def solve(space: StateSpace, denoiser: Denoiser, interpolant: FlexMDMInterpolant
     tensor([1.0000e-09, 0.0000e+00, 2.5000e-01, 7.5000e-01], dtype=torch.float64)
     """
     alpha, beta = interpolant.insertion, interpolant.unmasking
-    last = torch.minimum(alpha.inverse(_END[0]), beta.inverse(_END[1]))
+    last = torch.minimum(alpha.inverse(_END[0]), beta.inverse(_END[1])).clamp(max=float(_END[1]))
     size = torch.sqrt(-torch.log1p(-last)) / _CELLS
     node, integral = _integration()
     events = range(2 * space.states.tokens.max_length)  # an entry takes an insertion and a reveal

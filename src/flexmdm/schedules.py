@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from inspect import signature
 from typing import ClassVar
 
 import torch
 from torch import Tensor
+
+_LEAST_SLOPE = 1e-7  # of a power schedule, so that its value tells t to nine digits
+_LEAST_EXPONENT = 1 / 3  # of a power schedule
 
 
 def _in_unit_interval(x: Tensor | float, name: str) -> Tensor:
@@ -81,6 +85,24 @@ class Schedule(ABC):
             return Schedule._known[name](**parameters)
         except TypeError as error:
             raise ValueError(f"schedule {name!r} does not take {parameters}: {error}") from None
+
+    @staticmethod
+    def parse(text: str) -> Schedule:
+        """Return the schedule that a text names; numbers behind a colon are its parameters, in order.
+
+        >>> Schedule.parse("cosine"), Schedule.parse("power:2.9"), Schedule.parse("geometric:0.1,3")
+        (CosineSchedule(), PowerSchedule(exponent=2.9), GeometricSchedule(low=0.1, high=3.0))
+        """
+        name, _, numbers = text.partition(":")
+        if name not in Schedule._known:
+            return Schedule.from_dict({"name": name})  # raises
+        names = list(signature(Schedule._known[name]).parameters)
+        try:
+            given = {names[i]: float(number) for i, number in enumerate(numbers.split(","))} if numbers else {}
+        except (IndexError, ValueError):
+            takes = " and ".join(names) or "no numbers"
+            raise ValueError(f"{text!r} is no schedule: {name} takes {takes}; write power:2.9 or cosine") from None
+        return Schedule.from_dict({"name": name, **given})
 
 
 @dataclass(frozen=True)
@@ -182,35 +204,58 @@ class PolynomialSchedule(Schedule):
 
 
 @dataclass(frozen=True)
-class EarlySchedule(Schedule):
-    """1 - (1 - t) ** exponent: with a large exponent nearly all of it happens at the start.
+class PowerSchedule(Schedule):
+    """1 - (1 - t) ** exponent: exponents above 1 are fast at first, those below 1 fast at the end.
 
-    As an insertion schedule it sets the length first and leaves most of the time to the reveals. Exponents are at most
-    4: beyond, alpha is rounded to 1 while tokens are still masked, and a clock that stands still tells no time. (A
-    network sees alpha in single precision, where that is so for the last hundredth of the time with exponent 4.)
+    A large exponent leaves so little at the end that alpha, whose distance from 1 is a multiple of 2 ** -53, would be
+    rounded to 1 while tokens are still masked, and a clock that stands still tells no time. So the end is linear: 1 -
+    alpha is never below a ten-millionth of 1 - t. That concerns less than one in ten million tokens, and every schedule
+    samples the same law. Exponents are at least 1/3: below, t is rounded to 1 while tokens are still missing.
 
-    >>> EarlySchedule(exponent=4.0).value(0.5)
+    >>> PowerSchedule(exponent=1.7).value(0.5)
+    tensor(0.6922, dtype=torch.float64)
+    >>> PowerSchedule(exponent=64.0).rest(0.5)  # not 5e-20
+    tensor(5.0000e-08, dtype=torch.float64)
+    """
+
+    exponent: float = 2.0
+    name = "power"
+
+    def __post_init__(self) -> None:
+        if not _LEAST_EXPONENT <= self.exponent < math.inf:
+            raise ValueError(
+                f"the exponent of a power schedule must be finite and at least {_LEAST_EXPONENT:.3f}, "
+                f"got {self.exponent}"
+            )
+
+    def _value(self, t: Tensor) -> Tensor:
+        rest = self._rest(t)
+        return torch.where(rest > 0.5, -torch.expm1(self.exponent * torch.log1p(-t)), 1 - rest)
+
+    def _derivative(self, t: Tensor) -> Tensor:
+        slope = (1 - t) ** (self.exponent - 1)
+        return torch.where(slope > _LEAST_SLOPE, self.exponent * slope, _LEAST_SLOPE)
+
+    def _rest(self, t: Tensor) -> Tensor:
+        return torch.maximum((1 - t) ** self.exponent, (1 - t) * _LEAST_SLOPE)
+
+    def _inverse(self, value: Tensor) -> Tensor:
+        left = torch.log1p(-value)
+        return -torch.expm1(torch.minimum(left / self.exponent, left - math.log(_LEAST_SLOPE)))
+
+
+@dataclass(frozen=True)
+class EarlySchedule(PowerSchedule):
+    """A power schedule whose exponent is 4 unless it is given: nearly all of it happens at the start.
+
+    As an insertion schedule it sets the length first and leaves most of the time to the reveals.
+
+    >>> EarlySchedule().value(0.5)
     tensor(0.9375, dtype=torch.float64)
     """
 
     exponent: float = 4.0
     name = "early"
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.exponent <= 4:
-            raise ValueError(f"the exponent of an early schedule must lie in [1, 4], got {self.exponent}")
-
-    def _value(self, t: Tensor) -> Tensor:
-        return torch.where(t < 0.5, -torch.expm1(self.exponent * torch.log1p(-t.clamp(max=0.5))), 1 - self._rest(t))
-
-    def _derivative(self, t: Tensor) -> Tensor:
-        return self.exponent * (1 - t) ** (self.exponent - 1)
-
-    def _rest(self, t: Tensor) -> Tensor:
-        return (1 - t) ** self.exponent
-
-    def _inverse(self, value: Tensor) -> Tensor:
-        return -torch.expm1(torch.log1p(-value) / self.exponent)
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,18 @@ def test_infill_reads_an_argument_a_file_and_standard_input(run, command, tmp_pa
     assert result.exit_code == 0 and result.stdout.startswith("d")
 
 
+def test_other_schedules_reach_the_sampler_from_every_command(run, command, tmp_path):
+    drawn = TextPipeline.from_pretrained(run).sample(3, steps=4, insertion_schedule="power:2.9")
+    out, err, code = command("sample", run, "--num", 3, "--steps", 4, "--insertion-schedule", "power:2.9")
+    assert code == 0 and out.splitlines() == drawn, err
+    out, err, code = command("infill", run, "a___", "--steps", 4, "--unmasking-schedule", "cosine")
+    assert code == 0 and out.startswith("a"), err
+    measured = ["--num", 4, "--steps", 4, "--reference", "none", "--likelihoods", 0, "--json", tmp_path / "one.json"]
+    assert command("eval", run, *measured, "--insertion-schedule", "power:2.9")[2] == 0
+    _, err, code = command("sample", run, "--insertion-schedule", "power:two")
+    assert code == 2 and "'power:two' is no schedule: power takes exponent" in err
+
+
 def test_a_byte_order_mark_is_no_part_of_a_text(run, command, tmp_path):
     file = tmp_path / "texts.txt"
     file.write_bytes(b"\xef\xbb\xbfa___\n")

@@ -42,6 +42,14 @@ def _window(text: str) -> tuple[float, int]:
         raise ValueError(f"--window is two numbers such as 5,64; got {text!r}") from None
 
 
+def _schedule(text: str) -> str:
+    """Check the text of a schedule, which stays a text: journals of benchmarks keep it."""
+    from flexmdm.schedules import Schedule
+
+    Schedule.parse(text)
+    return text
+
+
 @dataclass(frozen=True)
 class Sampling:
     """The options of a sampler."""
@@ -69,6 +77,15 @@ class Sampling:
     )
     block: int | None = setting(
         None, help="low_confidence: tokens per block, from the left. [default: all in one]", min=1
+    )
+    insertion_schedule: str | None = setting(
+        None,
+        help="Schedule of the insertions, such as linear, cosine or power:2.9 for 1 - (1 - t)^2.9. [default: of the "
+        "training]",
+        parse=_schedule,
+    )
+    unmasking_schedule: str | None = setting(
+        None, help="Schedule of the reveals, likewise. [default: of the training]", parse=_schedule
     )
 
 

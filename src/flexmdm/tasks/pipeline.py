@@ -273,6 +273,8 @@ def generated(
     batch_size: int | None = None,
     callback: Callback | None = None,
     purpose: str = "writing",
+    insertion_schedule: str | None = None,
+    unmasking_schedule: str | None = None,
     **options: Any,
 ) -> Iterator[Generated]:
     """Generate ``num`` sequences for each prompt, some at a time; FlexMDM stays within what its layout allows.
@@ -284,8 +286,14 @@ def generated(
         batch_size: sequences under way at a time; by default 64.
         callback: called with (sequences already complete, `flexmdm.generation.Progress`) after every step.
         purpose: the row of `flexmdm.generation.defaults.DEFAULTS` that holds where options are not given.
+        insertion_schedule, unmasking_schedule: schedules as `Schedule.parse` reads them, instead of those of the
+            training; what is learned depends on neither.
         options: of `flexmdm.generate`.
     """
+    if insertion_schedule or unmasking_schedule:
+        if insertion_schedule and not task.layout.inserts:
+            raise ValueError("an MDM inserts nothing: leave its --insertion-schedule out")
+        options["interpolant"] = model.interpolant.changed(insertion_schedule, unmasking_schedule)
     options = DEFAULTS[purpose].options(task.layout.inserts, **options)
     if task.layout.inserts:
         most = task.layout.most_entries

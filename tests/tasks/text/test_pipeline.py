@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from flexmdm import TextPipeline
+from flexmdm import FlexMDMInterpolant, PowerSchedule, TextPipeline
 from flexmdm.canvas import Prompt, Role, Template
 from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.objective import likelihood
@@ -369,3 +369,22 @@ def test_answers_that_do_not_fit_come_last(make_pipeline):
 def test_fewer_than_one_draw_is_refused(make_pipeline):
     with pytest.raises(ValueError, match="draws must be at least 1"):
         make_pipeline().infill("The ___ sat", draws=0)
+
+
+def test_texts_are_sampled_with_other_schedules_than_those_of_the_training(make_pipeline):
+    pipeline = make_pipeline()
+    usual, named = pipeline.model.interpolant, {"insertion_schedule": "power:2.9", "unmasking_schedule": "power:2"}
+    both = FlexMDMInterpolant(PowerSchedule(2.9), PowerSchedule(2.0))
+    assert pipeline.sample(4, steps=6, **named) == pipeline.sample(4, steps=6, interpolant=both)
+    assert pipeline.sample(4, steps=6, **named) != pipeline.sample(4, steps=6)
+    one = FlexMDMInterpolant(usual.insertion, PowerSchedule(2.0))
+    named.pop("insertion_schedule")
+    assert pipeline.complete(["The"], steps=6, **named) == pipeline.complete(["The"], steps=6, interpolant=one)
+    assert pipeline.model.interpolant == usual
+
+
+def test_an_mdm_has_no_schedule_of_insertions(make_pipeline):
+    pipeline = make_pipeline(model="mdm")
+    assert len(pipeline.sample(2, steps=4, unmasking_schedule="power:0.5")) == 2
+    with pytest.raises(ValueError, match="an MDM inserts nothing: leave its --insertion-schedule out"):
+        pipeline.sample(1, insertion_schedule="linear")
