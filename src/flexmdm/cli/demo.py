@@ -8,6 +8,7 @@ import typer
 from flexmdm.cli import shared
 
 app = typer.Typer(
+    add_completion=False,
     help="Short programs that show what flexmdm does.",
     epilog=shared.examples("`flexmdm demo maze`\n`flexmdm demo oracle`"),
     rich_markup_mode="markdown",

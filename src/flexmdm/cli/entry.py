@@ -93,14 +93,20 @@ def main() -> None:
 
 
 def _run(name: str = "", *arguments: str) -> None:
-    """Run a command without the group above it: building all others takes longer than most of the help."""
+    """Run a command without those beside it: building all of them takes longer than most of the help."""
+    command: Any = app
+    for group in app.registered_groups:
+        if group.name == name:
+            command = group.typer_instance
     for info in app.registered_commands:
         if info.name == name:
-            command: Any = typer.main.get_command_from_info(
+            command = typer.main.get_command_from_info(
                 info, pretty_exceptions_short=True, rich_markup_mode=app.rich_markup_mode
             )
-            command(arguments, prog_name=f"{app.info.name} {name}")
-    app()
+    if command is app:
+        app()
+    else:
+        command(arguments, prog_name=f"{app.info.name} {name}")
 
 
 def _interruption(leaving: BaseException | None) -> KeyboardInterrupt | None:
