@@ -113,7 +113,7 @@ def _ways(match: Tensor, closed: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """What x1 and its template say about a canvas when it is not known which embedding made it.
+    """Hold what x1 and its template say about a canvas when it is not known which embedding made it.
 
     Attributes:
         weights: ``[M, W]``, for each mask of the batch the probabilities of the clean tokens that may be behind it.

@@ -23,7 +23,7 @@ _UNLIMITED = 2**62
 
 
 class Role(IntEnum):
-    """What a clean token does in the interpolant."""
+    """Name what a clean token does in the interpolant."""
 
     FREE = 0
     PRESENT = 1
@@ -427,7 +427,7 @@ def rank_within(rows: Tensor, key: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What generation starts from: fixed tokens, masks (``None``) that are there from the start, and open gaps.
+    """Say what generation starts from: fixed tokens, masks (``None``) that are there from the start, and open gaps.
 
     Attributes:
         tokens: what is there.

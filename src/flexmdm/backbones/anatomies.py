@@ -1,4 +1,4 @@
-"""Where the parts of known architectures are."""
+"""Tell where the parts of known architectures are."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Bucket:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where the packed rows of B sequences are, computed once per batch and used by every layer.
+    """Hold where the packed rows of B sequences are, computed once per batch and used by every layer.
 
     >>> layout = Layout.of(torch.tensor([3, 1, 3]))
     >>> layout.position.tolist(), [bucket.shape for bucket in layout.buckets]

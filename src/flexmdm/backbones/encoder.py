@@ -44,7 +44,7 @@ AttentionInterface.register(_PACKED, _attend_packed)
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Where the parts of a transformer are, by the names of its modules, and how they are put together.
+    """Tell where the parts of a transformer are, by the names of its modules, and how they are put together.
 
     The names are those of Llama and its relatives (LLaDA as `flexmdm.backbones.llada` loads it, Qwen2, Mistral);
     `flexmdm.backbones.anatomies` has those of BERT's family and of ESM. To retrofit another one, describe it: its

@@ -57,7 +57,7 @@ class NetworkDenoiser:
 
 
 class FlexMDMConfig(PretrainedConfig):
-    """What a FlexMDM (or an MDM) is made of.
+    """Say what a FlexMDM (or an MDM) is made of.
 
     Args:
         vocab_size, hidden_size, num_layers, num_heads, condition_size, dropout, insertions, expected_gap, regions,

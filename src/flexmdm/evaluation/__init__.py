@@ -1,4 +1,4 @@
-"""How good samples are: distances to the truth, sources whose truth is known, and trials of samplers on them."""
+"""Measure how good samples are: distances to the truth, sources with a known truth, trials of samplers."""
 
 from flexmdm.evaluation.distances import (
     bigram_law,

@@ -1,4 +1,4 @@
-"""How far samples are from the truth, and how far as many exact samples would be.
+"""Measure how far samples are from the truth, and how far as many exact samples would be.
 
 A *law* here is a tensor of probabilities: of the words of a finite distribution (`word_law`), of the lengths 0, 1, ...
 (`length_law`) or of pairs of neighbours (`bigram_law`). Distances take two laws; the shorter one goes on with zeros. A

@@ -1,4 +1,4 @@
-"""How fluent and how varied generated texts are: perplexity under a reference model, entropy, distinct n-grams."""
+"""Measure how fluent and how varied texts are: perplexity under a reference model, entropy, distinct n-grams."""
 
 from __future__ import annotations
 

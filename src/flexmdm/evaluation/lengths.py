@@ -1,4 +1,4 @@
-"""How well the lengths of generated sequences match those of held-out ones."""
+"""Measure how well the lengths of generated sequences match those of held-out ones."""
 
 from __future__ import annotations
 

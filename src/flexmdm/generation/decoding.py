@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Decoding:
-    """How a token is drawn from log f: temperature, then the k most probable, then the smallest set of mass p.
+    """Say how a token is drawn from log f: temperature, then the k most probable, then the smallest set of mass p.
 
     Draws are made in float64 by inverting the distribution function: Gumbel noise in float32 has no tail, which quietly
     lowers the temperature.

@@ -33,7 +33,7 @@ SAMPLERS: dict[str, type[TauSampler | AdaptiveSampler | SpacedSampler | Likelies
 
 @dataclass(frozen=True, eq=False)
 class Generation:
-    """What `generate` returns: one entry per sample, the samples of the first prompt first.
+    """Hold what `generate` returns: one entry per sample, the samples of the first prompt first.
 
     Attributes:
         sequences, evaluations, hit_max_length, possible, given, trace: of each `Sample`; no trace unless asked for.

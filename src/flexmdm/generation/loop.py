@@ -42,7 +42,7 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """What a callback sees after each step.
+    """Show a callback where generation is, after each step.
 
     Attributes:
         step: how many steps were taken, of whatever sequences were under way.
@@ -105,7 +105,7 @@ def first_states(canvas: Canvas, alpha: Tensor, num_samples: int) -> Iterator[Ba
 
 @dataclass(frozen=True)
 class Room:
-    """How many samples may be under way at a time, and how many tokens they may have; ``None`` for any number.
+    """Bound how many samples are under way at a time, and how many tokens they have; ``None`` for any number.
 
     A sample counts one token more than it has, and the first one always fits.
     """

@@ -1,4 +1,4 @@
-"""Which masks to reveal first.
+"""Choose which masks to reveal first.
 
 A policy scores every mask; the highest scores are revealed first. By the any-order theorem any policy that looks at the
 state and at f, and not at the drawn token, leaves the sampled law unchanged.

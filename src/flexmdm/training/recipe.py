@@ -84,7 +84,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained, beside what the help texts say:
+    """Say how a network is trained, beside what the help texts say:
 
     Attributes:
         processes: how many devices take part; torchrun says it. A run can go on with another number if a step still

@@ -1,4 +1,4 @@
-"""Where a function is cut in three: prefix, middle, suffix.
+"""Choose where a function is cut in three: prefix, middle, suffix.
 
 What is learned is p(function) P(cut | function), and whatever P depends on beyond prefix and suffix tilts the middles
 that are found. So the size of a middle (in lines, or in tokens) is drawn from a law q without looking at the function,
@@ -35,7 +35,7 @@ Parts = tuple[list[int], list[int], list[int]]  # the tokens of prefix, middle a
 
 @dataclass(frozen=True)
 class Cutting:
-    """How middles are drawn; the first three are relative weights.
+    """Say how middles are drawn; the first three are relative weights.
 
     A span has n tokens with a chance of log((n + 1) / n), and a few more where that would cut the bytes of one
     character apart.

@@ -23,7 +23,7 @@ _PROBE = "def f(x):\n    return  x\n\n"
 
 @dataclass(frozen=True)
 class CodePreparation(Preparation):
-    """How functions become sequences; one that stands in the data twice is taken once.
+    """Turn functions into sequences; one that stands in the data twice is taken once.
 
     Functions that are longer than ``max_length`` are split between lines (and then they are several windows of a
     function), or dropped, as ``long`` says. One with a single line that is longer is dropped.

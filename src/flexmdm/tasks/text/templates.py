@@ -1,4 +1,4 @@
-"""Which templates a model of sequences is trained on: a mixture, so that one model samples, completes and infills.
+"""Draw the templates that a model is trained on: a mixture, so that one model samples, completes and infills.
 
 What is learned is p(x1) P(template | x1), so whatever P depends on beyond what is given tilts what is generated. Here
 the lengths of the fixed pieces are drawn without looking at the sequence. A sequence that is too short for them is
@@ -31,7 +31,7 @@ _LEAST_SHARE = 1 / 3  # of the sequences with gaps: those whose gaps have a leas
 
 @dataclass(frozen=True)
 class Mixture:
-    """How often each kind of template is drawn; the weights are relative."""
+    """Say how often each kind of template is drawn; the weights are relative."""
 
     unconditional: float = 0.5  # everything is free (the paper's setting is this alone)
     prefix: float = 0.15  # the first tokens are fixed
