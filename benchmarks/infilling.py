@@ -301,8 +301,7 @@ def main() -> None:
     if arguments.fresh:
         shutil.rmtree(folder, ignore_errors=True)
     if task.name == "text":
-        reference = None if arguments.reference == "auto" else arguments.reference
-        lm = None if reference == "none" else ReferenceLM.load(reference)
+        lm = ReferenceLM.named(arguments.reference)
         experiment = sentences(pipelines, 500 if arguments.num is None else arguments.num, lm)
     else:
         experiment = programs(pipelines, 2000 if arguments.num is None else arguments.num)

@@ -97,10 +97,10 @@ def main() -> None:
     first = next(iter(pipelines.values()))
     results = known_results(file, arguments, pipelines)
     keep_logs(results, arguments)
-    reference = None if arguments.reference == "auto" else arguments.reference
-    lm = None if reference == "none" else ReferenceLM.load(reference)
     lengths = results["held_out_lengths"] = first.task.validation.store.lengths.tolist()
-    judge = Judge.of(first, lm, least=LEAST, opening=min(OPENING, int(median(lengths))))
+    judge = Judge.of(
+        first, ReferenceLM.named(arguments.reference), least=LEAST, opening=min(OPENING, int(median(lengths)))
+    )
     results |= {"xz": judge.xz(), "floor": length_floor(lengths, arguments.num), "opening": judge.opening}
 
     def write() -> None:
@@ -278,8 +278,10 @@ def markdown(results: Results) -> str:
     for name, of in results["bits"].items():
         value = "{value:.3f} ± {standard_error:.3f}".format(**of["character"])
         lines.append(f"| {name} | {value} | {len(of['nats'])} |")
-    lines += ["", "| on the same texts | hours | sequences | bits per character |", "|---|---|---|---|"]
-    for pair in compared(results):
+    pairs = compared(results)
+    if pairs:
+        lines += ["", "| on the same texts | hours | sequences | bits per character |", "|---|---|---|---|"]
+    for pair in pairs:
         times = [f"{pair[of]:.2f} times" if pair[of] else "unknown" for of in ("hours", "sequences")]
         difference = "{value:+.3f} ({low:+.3f} to {high:+.3f})".format(**pair)
         lines.append(f"| {pair['run']} - {pair['minus']} | {' | '.join(times)} | {difference} |")

@@ -6,9 +6,11 @@ import lzma
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,11 @@ class ReferenceLM:
         """Tokens of a text that fit into the context."""
 
     @classmethod
+    def named(cls, name: str, device: str = "cpu") -> ReferenceLM | None:
+        """Load what an option names: ``auto`` for the default, ``none`` for none at all."""
+        return None if name == "none" else cls.load(None if name == "auto" else name, device)
+
+    @classmethod
     def load(cls, name: str | None = None, device: str = "cpu") -> ReferenceLM:
         """Load a causal language model by its name on the Hub or its folder.
 
@@ -59,8 +66,9 @@ class ReferenceLM:
         own: dict[str, Any] = {} if gguf is None else {"gguf_file": gguf.name}
         dtype = torch.float32 if device == "cpu" or gguf is not None else "auto"
         try:
-            tokenizer: Any = AutoTokenizer.from_pretrained(source, **own)
-            model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **own)
+            with redirect_stderr(StringIO()):  # it has bars
+                tokenizer: Any = AutoTokenizer.from_pretrained(source, **own)
+                model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **own)
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise ValueError(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr
-from io import StringIO
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -123,11 +121,9 @@ def evaluate(
 def _reference(name: str, console: Console, device: str) -> Any:
     from flexmdm.evaluation.fluency import ReferenceLM
 
-    if name == "none":
-        return None
     try:
-        with Console(stderr=True).status("loading the reference model"), redirect_stderr(StringIO()):  # it has bars
-            return ReferenceLM.load(None if name == "auto" else name, device)
+        with Console(stderr=True).status("loading the reference model"):
+            return ReferenceLM.named(name, device)
     except ValueError as error:
         if name != "auto":
             raise
