@@ -190,16 +190,16 @@ def measured(base: Path, chains: list[Chain], framed: bool) -> dict[str, Any]:
             bar.update(min((number + 1) * BATCH, len(chains)))
     shares = {name: asdict(rate(int(right[i]), int(count[i]))) for i, name in enumerate(REGIONS) if count[i]}
     total = float(nats.sum() / count.sum())
-    return {"base": base.name, "framed": framed, "chains": len(chains), "accuracy": shares, "nats": total}
+    return {"accuracy": shares, "nats": total, "difference": largest_difference(base, chains, framed)}
 
 
 @torch.no_grad()
-def largest_difference(base: Path, chains: list[Chain]) -> float:
+def largest_difference(base: Path, chains: list[Chain], framed: bool) -> float:
     """Return the largest difference between log-probabilities of the retrofitted base and of its own class."""
     theirs = AutoModelForMaskedLM.from_pretrained(base).double().eval()
     model, tokenizer = retrofit(base).double(), TextTokenizer.named(str(base))
     mask, differences = model.config.mask_id, [0.0]
-    for batch in batches(chains[:BATCH], tokenizer, mask, framed=True):
+    for batch in batches(chains[:BATCH], tokenizer, mask, framed):
         ours = model.denoiser()(batch.canvas, torch.full((len(batch.canvas),), 0.5)).log_probs
         alone = [theirs(tokens[None]).logits[0, tokens == mask] for tokens in batch.canvas.tokens.split()]
         other = torch.cat(alone).index_fill(1, torch.tensor([mask]), -torch.inf).log_softmax(1)
@@ -223,10 +223,9 @@ def markdown(results: dict[str, Any]) -> str:
     for row in results["rows"]:
         shares = [row["accuracy"].get(region) for region in REGIONS]
         told = ["-" if s is None else f"{s['value']:.3f} ({s['low']:.3f}-{s['high']:.3f})" for s in shares]
-        difference = results["differences"].get(row["base"])
         lines.append(
             f"| {row['base']} | {'yes' if row['framed'] else 'no'} | {row['chains']:,} | {' | '.join(told)} | "
-            f"{row['nats']:.3f} | {'-' if difference is None or not row['framed'] else format(difference, '.0e')} |"
+            f"{row['nats']:.3f} | {row['difference']:.0e} |"
         )
     return "\n".join([*lines, "", f"Made by `{results['command']}`.", ""])
 
@@ -242,22 +241,25 @@ def main() -> None:
     measuring.add_argument("bases", type=Path, nargs="+")
     measuring.add_argument("--data", type=Path, required=True, help="folder with test.csv or test.csv.gz")
     measuring.add_argument("--num", type=int, help="number of chains [default: all]")
+    measuring.add_argument("--fresh", action="store_true", help="measure everything again")
     arguments = parser.parse_args()
     quiet_transformers()
     if arguments.command == "bases":
         print("\n".join(map(str, write_bases(arguments.wheels, arguments.out))))
         return
     chains = chains_of(arguments.data, "test", arguments.num)
-    names = " ".join(f"bases/{base.name}" for base in arguments.bases)
-    results: dict[str, Any] = {
-        "command": f"python benchmarks/antibodies.py accuracy {names} --data FOLDER"
-        + (f" --num {arguments.num}" if arguments.num else ""),
-        "rows": [measured(base, chains, framed) for base in arguments.bases for framed in (True, False)],
-        "differences": {base.name: largest_difference(base, chains) for base in arguments.bases},
-    }
     file = RESULTS / "antibodies.json"
-    file.write_text(json.dumps(results, indent=1) + "\n")
-    file.with_suffix(".md").write_text(markdown(results))
+    results = json.loads(file.read_text()) if file.is_file() and not arguments.fresh else {"rows": []}
+    names = " ".join(f"bases/{base.name}" for base in arguments.bases)
+    num = f" --num {arguments.num}" if arguments.num else ""
+    results["command"] = f"python benchmarks/antibodies.py accuracy {names} --data FOLDER{num}"
+    for base in arguments.bases:
+        for framed in (True, False):
+            asked = {"base": base.name, "framed": framed, "chains": len(chains)}
+            if not any(asked.items() <= row.items() for row in results["rows"]):
+                results["rows"].append(asked | measured(base, chains, framed))
+                file.write_text(json.dumps(results, indent=1) + "\n")
+                file.with_suffix(".md").write_text(markdown(results))
     print(markdown(results))
 
 

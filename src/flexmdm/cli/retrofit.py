@@ -46,7 +46,10 @@ def retrofit(
     *,
     base: Annotated[
         str | None,
-        typer.Argument(help="The MDM: a folder, a name on the Hub, a run; llada-8b is the shape alone, for --dry-run."),
+        typer.Argument(
+            help="The MDM, or an encoder such as BERT: a folder, a name on the Hub, a run; llada-8b is the shape "
+            "alone, for --dry-run."
+        ),
     ] = None,
     more: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     data: Annotated[
@@ -79,7 +82,7 @@ def retrofit(
     network: Annotated[options.Given, _Network],
     recipe: Annotated[options.Given, _Recipe],
 ) -> None:
-    """Turn a pretrained masked diffusion model into a FlexMDM and train what that adds to it."""
+    """Turn a pretrained masked diffusion model, or an encoder, into a FlexMDM and train what that adds to it."""
     if base is None and config is None and not resume:
         raise typer.BadParameter("which model is to be retrofitted? Give its folder or its name on the Hub: BASE")
     if out is None and not dry_run:
