@@ -94,19 +94,18 @@ def main() -> None:
 
 def _run(name: str = "", *arguments: str) -> None:
     """Run a command without those beside it: building all of them takes longer than most of the help."""
-    command: Any = app
-    for group in app.registered_groups:
-        if group.name == name:
-            command = group.typer_instance
-    for info in app.registered_commands:
-        if info.name == name:
-            command = typer.main.get_command_from_info(
-                info, pretty_exceptions_short=True, rich_markup_mode=app.rich_markup_mode
-            )
-    if command is app:
-        app()
+    groups: dict[str | None, Any] = {group.name: group.typer_instance for group in app.registered_groups}
+    commands = {info.name: info for info in app.registered_commands}
+    if name in commands:
+        markup = app.rich_markup_mode
+        run: Any = typer.main.get_command_from_info(
+            commands[name], pretty_exceptions_short=True, rich_markup_mode=markup
+        )
+    elif name in groups:
+        run = groups[name]
     else:
-        command(arguments, prog_name=f"{app.info.name} {name}")
+        return app()
+    return run(arguments, prog_name=f"{app.info.name} {name}")
 
 
 def _interruption(leaving: BaseException | None) -> KeyboardInterrupt | None:
