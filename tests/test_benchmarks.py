@@ -288,7 +288,7 @@ def test_an_interrupted_table_of_texts_goes_on_and_another_run_joins_it(smiles, 
     assert json.loads((tmp_path / "results/small.json").read_text()) == before
     (tmp_path / "results/small.json").unlink()
     with monkeypatch.context() as patched:
-        patched.setattr("flexmdm.tasks.pipeline.generate", None)  # the texts are there
+        patched.setattr("flexmdm.tasks.pipeline.stream", None)  # the texts are there
         run(text, monkeypatch, *asked)
     again = json.loads((tmp_path / "results/small.json").read_text())
     assert [row["readings"] for row in again["rows"]] == [row["readings"] for row in before["rows"]]
@@ -386,7 +386,7 @@ def test_gaps_in_sentences_are_filled_by_all_and_compared_for_as_many_draws(phra
     summary = (tmp_path / "results/small.md").read_text()
     assert columns(summary) == {8, 6} and "6 held-out texts with 1, 2 and 3 gaps" in summary
     assert reader.texts and not (tmp_path / "results/logs").exists() or not list((tmp_path / "results/logs").iterdir())
-    monkeypatch.setattr("flexmdm.tasks.pipeline.generate", None)  # what was asked is not asked again
+    monkeypatch.setattr("flexmdm.tasks.pipeline.stream", None)  # what was asked is not asked again
     run(infilling, monkeypatch, *asked)
     assert json.loads((tmp_path / "results/small.json").read_text()) == stored
     with pytest.raises(SystemExit, match="too few for 999"):
