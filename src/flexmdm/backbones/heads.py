@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 _LEAST_REST = 1e-6  # log(1 - alpha) stays finite at alpha = 1
 _LARGEST_LOG = 20.0  # of a count: closed regions, which nothing teaches, must not overflow
+_BOUND = 15.0  # of log g in a head of logarithms
 _LARGEST_SHAPE = 1000.0  # of a negative-binomial law that is nearly Poisson
 _SOFTPLUS_ONE = math.log(math.e - 1)  # softplus of this is 1
 
@@ -80,6 +81,32 @@ class GapHead(nn.Module):
         return F.softplus(self.start + level + F.softplus(slope) * rest)
 
 
+class LogHead(nn.Module):
+    """g for each gap on its own: the exponential of a bounded number, whatever the clock.
+
+    Args:
+        features: number of features of a gap.
+        inner: width of the hidden layer.
+        expected: g of every gap before training.
+    """
+
+    def __init__(self, features: int, inner: int, expected: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(features)
+        self.mlp = nn.Sequential(nn.Linear(features, inner), nn.GELU(), nn.Linear(inner, 1))
+        self.start = math.log(expected)
+
+    @property
+    def last_layers(self) -> list[nn.Module]:
+        """Return the layers that start at zero."""
+        return [self.mlp[-1]]
+
+    def forward(self, features: Tensor, alpha: Tensor, regions: Regions) -> Tensor:
+        """Map ``[G, features]`` to g ``[G]``."""
+        level = self.mlp(self.norm(features.to(self.norm.weight.dtype))).float().squeeze(1)
+        return (self.start + level).clamp(-_BOUND, _BOUND).exp()
+
+
 class CountHead(nn.Module):
     """Count, then place: g_i = N share_i, with N the tokens missing in a region and a softmax over its gaps.
 
@@ -144,11 +171,14 @@ class CountHead(nn.Module):
 
 
 def insertion_head(
-    features: int, inner: int, expected_gap: float, regions: Sequence[float] | None
-) -> GapHead | CountHead:
-    """Return a head that counts if the mean and variance of the free tokens of a region are known, else one per gap."""
+    features: int, inner: int, expected_gap: float, regions: Sequence[float] | None, logarithmic: bool = False
+) -> GapHead | LogHead | CountHead:
+    """Return a head that counts if the mean and variance of the free tokens of a region are known, else one per gap.
+
+    That per gap is ``logarithmic`` or a `GapHead`.
+    """
     if regions is None:
-        return GapHead(features, inner, expected_gap)
+        return (LogHead if logarithmic else GapHead)(features, inner, expected_gap)
     mean, variance = regions
     return CountHead(features, inner, mean, variance)
 

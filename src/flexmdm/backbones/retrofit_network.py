@@ -22,6 +22,7 @@ from flexmdm.backbones.dit import Clock
 from flexmdm.backbones.encoder import Anatomy, Block, Parts, rotations
 from flexmdm.backbones.heads import Regions, insertion_head
 from flexmdm.backbones.model import FlexMDMConfig
+from flexmdm.schedules import Schedule
 
 
 class RetrofitConfig(FlexMDMConfig):
@@ -33,6 +34,10 @@ class RetrofitConfig(FlexMDMConfig):
     encoder: dict[str, Any] = field(default_factory=lambda: {"model_type": "llama", "vocab_size": 1})
     anatomy: dict[str, Any] = field(default_factory=lambda: asdict(Anatomy()))
     groups: int = 4  # consecutive groups of layers with an AdaLN of their own; within one it is shared
+    marks: bool = True  # whether embeddings mark given entries and open gaps
+    gap_behind: bool = False  # whether an entry stands for the gap behind it, instead of the one in front of it
+    logarithmic: bool = False  # whether the insertion head gives log g, see `flexmdm.backbones.heads.LogHead`
+    time: dict[str, Any] | None = None  # the schedule of alpha, of a network whose clock shows the time t
     lora: dict[str, Any] | None = None  # rank, alpha and dropout of the adapters; None trains all weights
     base: str | None = None  # where the frozen weights are, of a model that is saved without them
     base_digest: str | None = None  # tells them from others
@@ -45,6 +50,14 @@ class RetrofitConfig(FlexMDMConfig):
         super().__post_init__(**kwargs)
         if self.insertions and not 1 <= self.groups <= self.num_layers:
             raise ValueError(f"{self.num_layers} layers cannot be cut into {self.groups} groups")
+        if self.logarithmic and self.regions is not None:
+            raise ValueError("a head that counts (regions) is not logarithmic: leave one of them out")
+        _ = self.schedule  # raises if there is no such schedule
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """Return the schedule that turns alpha into the time that the clock shows, if it shows that."""
+        return None if self.time is None else Schedule.from_dict(self.time)
 
     @property
     def encoder_config(self) -> PretrainedConfig:
@@ -55,7 +68,8 @@ class Retrofit(nn.Module):
     """A pretrained transformer with what FlexMDM needs beyond it.
 
     Row i of a sequence stands for entry i and for the gap left of it; one row more, the end, stands for the last gap.
-    The end sees all entries and no entry sees it, so it does not disturb the pretrained model.
+    The end sees all entries and no entry sees it, so it does not disturb the pretrained model. Or (``gap_behind``) row
+    i stands for the gap right of entry i: then there is no end, and nothing is inserted in front of the first entry.
 
     Without ``config.insertions`` it is the MDM it was. Its vocabulary V includes mask and padding.
     """
@@ -68,13 +82,16 @@ class Retrofit(nn.Module):
         self.vocab_size, self.mask_id = config.vocab_size, config.mask_id
         self.shifted = Anatomy(**config.anatomy).shifted
         self.gradient_checkpointing = False
-        self.insertion_head = None
+        self.insertion_head = self.given = self.open = self.end = None
         if config.insertions:
-            self.given, self.open = nn.Embedding(2, hidden), nn.Embedding(2, hidden)
-            self.end = nn.Embedding(1, hidden)
-            self.clock = Clock(hidden // 2, 4 * hidden, hidden)
+            if config.marks:
+                self.given, self.open = nn.Embedding(2, hidden), nn.Embedding(2, hidden)
+            if not config.gap_behind:
+                self.end = nn.Embedding(1, hidden)
+            self.clock = Clock(hidden // 2, 4 * hidden, hidden, config.schedule)
             self.modulations = nn.ModuleList(nn.Linear(hidden, 2 * hidden) for _ in range(config.groups))
-            self.insertion_head = insertion_head(hidden, hidden, config.expected_gap, config.regions)
+            of_head = config.expected_gap, config.regions, config.logarithmic
+            self.insertion_head = insertion_head(hidden, hidden, *of_head)
             for part in self.added.values():
                 part.apply(self.initialise)
                 part.to(next(self.embedding.parameters()).device)
@@ -83,7 +100,7 @@ class Retrofit(nn.Module):
     def added(self) -> dict[str, nn.Module]:
         """Return the parts that the pretrained model did not have."""
         names = ("given", "open", "end", "clock", "modulations", "insertion_head")
-        return {} if self.insertion_head is None else {name: self.get_submodule(name) for name in names}
+        return {name: part for name, part in self.named_children() if name in names}
 
     def initialise(self, layer: nn.Module) -> None:
         """Give one of the added layers the weights it has before training; what was pretrained stays."""
@@ -138,18 +155,22 @@ class Retrofit(nn.Module):
         """Map tokens with masks as ``vocab_size`` to logits ``[M, V]`` and insertions ``[N + B]``, as `DiT.forward`."""
         masked = tokens == self.vocab_size
         x = self.embedding(tokens.masked_fill(masked, self.mask_id))
-        inserts = self.insertion_head is not None
-        layout = Layout.of(lengths + inserts, prefers_varlen(tokens.device, x.dtype), unseen_last=inserts)
-        groups: list[Tensor | None] = [None]
-        if inserts:
-            entries = ~layout.is_last
+        has_end = self.end is not None
+        layout = Layout.of(lengths + has_end, prefers_varlen(tokens.device, x.dtype), unseen_last=has_end)
+        if self.given is not None:
             x = x + self.given(given.long()).to(x.dtype)
+        if self.end is not None:
+            entries = ~layout.is_last
             ends = self.end.weight.to(x.dtype).expand(len(entries), -1)  # one behind each sequence: [N, D] -> [R, D]
             x = ends.masked_scatter(entries[:, None], x)
-            x = x + self.open(open_gaps.long()).to(x.dtype)
+            masked = torch.zeros_like(entries).masked_scatter(entries, masked)
+        gap = None if has_end else torch.arange(len(x), device=x.device) + layout.sequence + 1  # that a row stands for
+        if self.open is not None:
+            x = x + self.open((open_gaps if gap is None else open_gaps[gap]).long()).to(x.dtype)
+        groups: list[Tensor | None] = [None]
+        if self.insertion_head is not None:
             condition = self.clock(alpha)
             groups = [m(condition).to(x.dtype)[layout.sequence].unflatten(1, (2, -1)) for m in self.modulations]
-            masked = torch.zeros_like(entries).masked_scatter(entries, masked)
         turned = rotations(self.rotary, self.blocks, x, layout.position)
         for number, (block, rotation) in enumerate(zip(self.blocks, turned, strict=True)):
             modulation = groups[number * len(groups) // len(self.blocks)]
@@ -164,6 +185,9 @@ class Retrofit(nn.Module):
         logits = self.head(x[rows])
         if self.insertion_head is None:
             return logits, logits.new_zeros(len(tokens) + len(lengths))
+        if gap is not None:  # the first gap of a sequence has no row: [N, D] -> [N + B, D]
+            x = x.new_zeros(len(open_gaps), x.shape[1]).index_copy(0, gap, x)
+            open_gaps = open_gaps & torch.zeros_like(open_gaps, dtype=torch.bool).index_fill(0, gap, True)
         return logits, self.insertion_head(x, alpha, Regions.of(lengths, given)) * open_gaps
 
 
