@@ -100,6 +100,23 @@ def test_logits_are_those_of_the_architecture_and_no_key_is_missing_or_left_over
     torch.testing.assert_close(logits.double(), torch.cat(expected), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("shares", [{"n_kv_heads": None, "multi_query_attention": True}, {"n_kv_heads": 1}])
+def test_what_a_configuration_leaves_to_the_default_is_as_in_llada(tmp_path, shares):
+    """A feed-forward layer of 4 times the width, and one head of keys and values under multi-query attention."""
+    weights = random_weights(CONFIG | {"mlp_hidden_size": 4 * CONFIG["d_model"], "n_kv_heads": 1})
+    stored = CONFIG | {"mlp_hidden_size": None, "mlp_ratio": 4} | shares
+    model = retrofit(written(tmp_path, stored, weights), insertions=False).eval()
+    tokens = torch.tensor([2, 5, MASK, 9, MASK, 11, 12])
+    expected = plain_llada(weights, CONFIG | {"n_kv_heads": 1}, tokens)[tokens == MASK]
+    torch.testing.assert_close(model(tokens, torch.tensor([7])).logits.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_two_counts_of_heads_that_contradict_each_other_are_refused():
+    with pytest.raises(ValueError, match="n_kv_heads = 2 and multi_query_attention = True, which means 1"):
+        llada.llama_config(CONFIG | {"multi_query_attention": True})
+    assert llada.llama_config(CONFIG | {"n_kv_heads": None}).num_key_value_heads == CONFIG["n_heads"]
+
+
 def test_exported_and_loaded_again_nothing_changes(tmp_path):
     (tmp_path / "a").mkdir()
     first = written(tmp_path / "a")

@@ -305,11 +305,11 @@ def hub(monkeypatch, from_pretrained, answers=True):
 
 
 def test_without_a_network_the_hub_is_asked_once_and_what_was_fetched_earlier_is_found(bpe, monkeypatch):
-    def from_pretrained(name, local_files_only):
+    def from_pretrained(name, local_files_only, **_):
         assert local_files_only  # or its library asks again and again, for a minute
         if name != "gpt2":
             raise OSError("We couldn't connect")
-        return SimpleNamespace(backend_tokenizer=bpe._tokenizer)
+        return SimpleNamespace(backend_tokenizer=bpe._tokenizer, get_vocab=bpe._tokenizer.get_vocab)
 
     asked = hub(monkeypatch, from_pretrained, answers=False)
     assert TextTokenizer.named("gpt2").size == bpe.size
@@ -321,8 +321,9 @@ def test_without_a_network_the_hub_is_asked_once_and_what_was_fetched_earlier_is
 
 
 def test_a_name_on_the_hub_is_found_by_transformers(bpe, monkeypatch):
-    found = {"someone/fast": SimpleNamespace(backend_tokenizer=bpe._tokenizer), "someone/slow": SimpleNamespace()}
-    hub(monkeypatch, lambda name, local_files_only: found[name])
+    slow = SimpleNamespace(get_vocab=bpe._tokenizer.get_vocab)
+    found = {"someone/fast": SimpleNamespace(backend_tokenizer=bpe._tokenizer, **vars(slow)), "someone/slow": slow}
+    hub(monkeypatch, lambda name, **_: found[name])
     tokenizer = TextTokenizer.named("someone/fast")
     assert (tokenizer.kind, tokenizer.encode(ODD)) == ("pretrained", bpe.encode(ODD))
     with pytest.raises(ValueError, match="'someone/slow' has no tokenizer.json"):
@@ -330,7 +331,7 @@ def test_a_name_on_the_hub_is_found_by_transformers(bpe, monkeypatch):
 
 
 def test_an_unknown_name_says_what_there_is(monkeypatch):
-    def nothing(name, local_files_only):
+    def nothing(name, **_):
         raise OSError(f"{name} is not a local folder\nand more")
 
     hub(monkeypatch, nothing)

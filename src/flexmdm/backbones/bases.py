@@ -13,11 +13,12 @@ from typing import Any
 import psutil
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM, PretrainedConfig, Qwen2ForCausalLM
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
-from flexmdm.backbones import llada
-from flexmdm.backbones.encoder import MODERN_BERT, Anatomy, Parts, body_class
+from flexmdm.backbones import anatomies, llada
+from flexmdm.backbones.encoder import Anatomy, Parts, body_class, is_encoder
 from flexmdm.backbones.model import FlexMDMConfig
+from flexmdm.backbones.relatives import RELATIVES, pretrained_tokenizer
 from flexmdm.backbones.retrofit_network import RetrofitConfig, is_quantised
 
 
@@ -31,13 +32,31 @@ class Base:
     mask_id: int
 
 
-_DREAM = "Dream"  # Qwen2 with bidirectional attention
-BODIES: dict[str, Any] = {llada.MODEL_TYPE: LlamaForCausalLM, _DREAM: Qwen2ForCausalLM}
+_USUAL_LENGTH = 1024  # tokens of a sequence that a base goes on with
+_MARKS_AND_END = 3  # entries around a text, and the row behind them that only we have
+_OF_REMOTE_CODE = ("auto_map", "architectures")  # what a config.json says of classes that are not ours
 
 
 def anatomy_of(stored: dict[str, Any]) -> Anatomy:
     """Return where the parts of a model with this config.json are: as in Llama, unless we know better."""
-    return {_DREAM: Anatomy(shifted=True), "modernbert": MODERN_BERT}.get(str(stored.get("model_type")), Anatomy())
+    return anatomies.anatomy_of(str(stored.get("model_type")), encoder_config_of(stored))
+
+
+def brings(stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a task that go with a base, by its config.json: whether tokens stand around a text.
+
+    Where an encoder has a table of positions, also the most tokens that fit in it.
+    """
+    if _is_ours(stored):
+        return {"framed": bool((stored.get("task") or {}).get("framed"))}
+    encoder = encoder_config_of(stored)
+    rows = anatomy_of(stored).most_rows(encoder)
+    fits = {} if rows is None else {"max_length": min(rows - _MARKS_AND_END, _USUAL_LENGTH)}
+    return {"framed": is_encoder(encoder.model_type), **fits}
+
+
+def _is_ours(stored: dict[str, Any]) -> bool:
+    return stored.get("model_type") in (FlexMDMConfig.model_type, RetrofitConfig.model_type)
 
 
 def digest_of(parts: Parts) -> str:
@@ -78,15 +97,16 @@ def as_stored(encoder: PretrainedConfig) -> dict[str, Any]:
 
 def encoder_config_of(stored: dict[str, Any]) -> PretrainedConfig:
     """Return the configuration of the pretrained transformer from a config.json."""
-    model_type = stored.get("model_type")
+    model_type = str(stored.get("model_type"))
     if model_type == llada.MODEL_TYPE:
         return llada.llama_config(stored)
     if model_type == RetrofitConfig.model_type:
         return RetrofitConfig(**stored).encoder_config
     if model_type == FlexMDMConfig.model_type:
         raise ValueError("a DiT has the parts of a FlexMDM already, only its insertion head is new: nothing to count")
+    known = {name: value for name, value in stored.items() if name not in _OF_REMOTE_CODE}
     try:
-        return AutoConfig.for_model(**{**stored, "model_type": "qwen2" if model_type == _DREAM else str(model_type)})
+        return AutoConfig.for_model(**{**known, "model_type": RELATIVES.get(model_type, model_type)})
     except ValueError as error:
         raise ValueError(f"{model_type!r} is no architecture that transformers knows, nor LLaDA") from error
 
@@ -103,7 +123,7 @@ def stored_config(base: str | Path) -> dict[str, Any]:
     except Exception as error:  # network, hub, formats
         raise ValueError(
             f"there is no pretrained model {str(base)!r} ({str(error).strip().splitlines()[0]}): give a folder with "
-            "config.json and safetensors, or OWNER/NAME on the Hugging Face Hub"
+            "config.json and weights, or OWNER/NAME on the Hugging Face Hub"
         ) from error
     return stored
 
@@ -113,9 +133,10 @@ def check_base(
 ) -> dict[str, Any]:
     """Return the config.json of a base, with its mask token; raise before anything is loaded if it cannot be used."""
     stored = stored_config(base)
-    if Path(base).is_dir() and not any(Path(base).glob("*.safetensors")):
-        raise ValueError(f"{base} has no weights (*.safetensors): train it first, or fetch them again")
-    ours = stored.get("model_type") in (FlexMDMConfig.model_type, RetrofitConfig.model_type)
+    ours = _is_ours(stored)
+    files = ("*.safetensors",) if ours else ("*.safetensors", "pytorch_model*.bin")
+    if Path(base).is_dir() and not any(file for pattern in files for file in Path(base).glob(pattern)):
+        raise ValueError(f"{base} has no weights ({', '.join(files)}): train it first, or fetch them again")
     if adapters and stored.get("model_type") == FlexMDMConfig.model_type:
         raise ValueError(
             f"{base} is not built as adapters need it: train all its weights (--lora-rank 0), or begin with a network "
@@ -127,11 +148,12 @@ def check_base(
         four_bits()
     if ours:
         return stored
+    if stored.get("is_decoder"):
+        raise ValueError(f"{base} looks back only (is_decoder in its config.json): it has not learned to fill masks")
     mask = stored.get("mask_token_id") if mask_id is None else mask_id
     if mask is None:
         with suppress(Exception):  # there is no tokenizer, in any of many ways
-            tokenizer: Any = AutoTokenizer.from_pretrained(base)
-            mask = tokenizer.mask_token_id
+            mask = pretrained_tokenizer(base).mask_token_id
     size = encoder_config_of(stored).vocab_size
     if mask is None:
         raise ValueError(f"{base} does not say which token is its mask: give its number (--mask-id)")
@@ -140,6 +162,21 @@ def check_base(
             f"the mask token {mask} of {base} is outside its vocabulary of {size}: give another (--mask-id)"
         )
     return {**stored, "mask_token_id": mask}
+
+
+def check_used(base: str | Path, anatomy: Anatomy, model: PreTrainedModel, info: Mapping[str, Any]) -> None:
+    """Raise unless just those weights were loaded that a base needs; ``info`` is what `from_pretrained` says of them.
+
+    Encoders come with heads for other tasks (a pooler, the next sentence), which have no part in it.
+    """
+    missing, unexpected = (set(info.get(f"{how}_keys", ())) for how in ("missing", "unexpected"))
+    if is_encoder(model.config.model_type):
+        body, used = f"{model.base_model_prefix}.", anatomy.outer
+        heads = {path.rpartition(".")[0] or path for path in used if not path.startswith(body)}
+        known = (body, *(f"{head}." for head in heads))
+        missing = {name for name in missing if f"{name}.".startswith(tuple(f"{path}." for path in used))}
+        unexpected = {name for name in unexpected if name.startswith(known) and not name.startswith(f"{body}pooler.")}
+    check_whole(base, {"missing": missing, "unexpected": unexpected, "mismatched": info.get("mismatched_keys", ())})
 
 
 def check_whole(where: str | Path, problems: Mapping[str, Collection[Any]]) -> None:

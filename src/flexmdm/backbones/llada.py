@@ -44,6 +44,8 @@ KEY_MAPPING = {rf"^model\.transformer\.{theirs}\.": f"{llama}." for theirs, (lla
     for theirs, (llama, _) in _IN_LAYER.items()
 }
 
+_MLP_RATIO = 4  # width of a feed-forward layer in that of the stream, where a configuration does not say
+
 _AS_IN_8B = ("block_type", "layer_norm_type", "activation_type", "rope", "include_bias", "include_qkv_bias")
 _WITHOUT = ("alibi", "clip_qkv", "attention_layer_norm", "scale_logits", "input_emb_norm")
 _SUPPORTED = {name: SHAPE_8B[name] for name in _AS_IN_8B} | dict.fromkeys(_WITHOUT, False)
@@ -71,7 +73,8 @@ def llama_config(stored: dict[str, Any]) -> LlamaConfig:
         if value != needed and (value or needed):  # null is as good as false
             raise ValueError(f"this LLaDA has {name} = {value!r}; only {needed!r} is supported")
     try:
-        usual = {"embedding_size": stored["vocab_size"], "n_kv_heads": stored["n_heads"], "weight_tying": False}
+        usual = {"embedding_size": stored["vocab_size"], "n_kv_heads": _kv_heads(stored), "weight_tying": False}
+        usual["mlp_hidden_size"] = stored.get("mlp_ratio", _MLP_RATIO) * stored["d_model"]
         given: dict[str, Any] = usual | {name: value for name, value in stored.items() if value is not None}
         config = LlamaConfig(
             **{ours: given[theirs] for theirs, ours in _SETTINGS.items()},
@@ -84,6 +87,18 @@ def llama_config(stored: dict[str, Any]) -> LlamaConfig:
         raise ValueError(f"the configuration of this LLaDA has no {error.args[0]}") from error
     config.is_causal = False
     return config
+
+
+def _kv_heads(stored: dict[str, Any]) -> int:
+    """Return the number of heads of keys and values, which a configuration of LLaDA can say in two ways."""
+    shares, heads, count = stored.get("multi_query_attention"), stored["n_heads"], stored.get("n_kv_heads")
+    meant = count if shares is None and count is not None else 1 if shares else heads
+    if count not in (None, meant):
+        raise ValueError(
+            f"this LLaDA has n_kv_heads = {count} and multi_query_attention = {shares}, which means {meant}: one of "
+            "them is wrong"
+        )
+    return meant
 
 
 def shape(vocab_size: int, hidden: int, layers: int, heads: int) -> LlamaConfig:

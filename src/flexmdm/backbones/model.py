@@ -107,6 +107,11 @@ class FlexMDMConfig(PretrainedConfig):
         FlexMDMInterpolant.from_dict(self.interpolant)
         super().__post_init__(**kwargs)
 
+    @property
+    def most_entries(self) -> int | None:
+        """Return the most entries that a sequence may have, if the network has a table of positions."""
+        return None
+
 
 @dataclass
 class FlexMDMOutput(ModelOutput):
@@ -208,6 +213,8 @@ class FlexMDMModel(PreTrainedModel):
         """Call `flexmdm.generate` with this model and the same arguments."""
         if not self.config.insertions and options.get("prompts") is None and options.get("canvas") is None:
             raise ValueError("an MDM inserts nothing, it fills masks: give prompts such as [Prompt.masks(20)]")
+        if options.get("max_length") is None:
+            options["max_length"] = self.config.most_entries
         return generate(self.denoiser(), num_samples, **options)
 
     def count_parameters(self) -> dict[str, int]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Self
 
 import torch
@@ -17,7 +20,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from flexmdm.backbones import bases, llada
 from flexmdm.backbones.bases import Base
-from flexmdm.backbones.encoder import Anatomy, Parts, body_class
+from flexmdm.backbones.encoder import Anatomy, Parts, body_class, body_of
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
 from flexmdm.backbones.retrofit_network import Retrofit, RetrofitConfig, is_quantised
 
@@ -82,9 +85,11 @@ class RetrofitModel(FlexMDMModel):
         config.name_or_path = str(folder)
         stored = _stored_weights(folder)
         if config.lora is None:
+            body = body_of(config.encoder_config)
             with torch.device("meta"):
-                model = cls(config)
-            stored = {name: value.to(dtype or value.dtype) for name, value in stored.items()}
+                model = cls(config, Parts.of(body, Anatomy(**config.anatomy)))
+            weights = dict(model.named_parameters())  # buffers keep their precision
+            stored = {name: value.to(dtype if name in weights else None) for name, value in stored.items()}
         else:
             config.base = base or config.base
             model = cls(config, cls._frozen_parts(config, folder, dtype, device_map))
@@ -93,8 +98,6 @@ class RetrofitModel(FlexMDMModel):
         missing, unknown = wanted.keys() - stored.keys(), stored.keys() - wanted.keys()
         bases.check_whole(folder, {"are missing": missing, "are unknown": unknown, "are of another shape": other})
         model.load_state_dict(stored, strict=False, assign=config.lora is None)
-        if config.lora is None:  # buffers are computed, not stored
-            model.network.rotary = type(model.network.rotary)(config.encoder_config)
         return model.eval()
 
     @classmethod
@@ -186,57 +189,72 @@ def load_base(
     if model_type == RetrofitConfig.model_type:
         return base_of(RetrofitModel.from_pretrained(base, device_map=device_map).merged(), dtype)
     bases.check_memory(base, stored, dtype, four_bit, device_map)
+    encoder, anatomy = bases.encoder_config_of(stored), anatomy or bases.anatomy_of(stored)
     options: dict[str, Any] = {"dtype": dtype or "auto", "device_map": device_map, "output_loading_info": True}
+    options |= {"config": encoder, "trust_remote_code": False}
     if four_bit:
         options["quantization_config"] = bases.four_bits()
-    if model_type in bases.BODIES:
-        options["config"] = bases.encoder_config_of(stored)
     if model_type == llada.MODEL_TYPE:
         options["key_mapping"] = llada.KEY_MAPPING
     try:
-        model, info = (bases.BODIES.get(model_type) or body_class(model_type)).from_pretrained(base, **options)
+        model, info = body_class(encoder.model_type).from_pretrained(base, **options)
     except torch.OutOfMemoryError as error:
         raise bases.too_large(base, "more than there is", device_map) from error
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+    except UnpicklingError as error:
+        raise ValueError(
+            f"{base} holds more than tensors (pytorch_model.bin), and code from a checkpoint is not run: where you "
+            "trust it, load it with the library that wrote it and save it again as safetensors"
+        ) from error
+    except Exception as error:  # of network, files and formats
         raise ValueError(
             f"{base} cannot be loaded: {str(error).strip().splitlines()[0]} (if a file is damaged or missing, "
             "fetch it again)"
         ) from error
-    bases.check_whole(base, {how: info.get(f"{how}_keys", ()) for how in ("missing", "unexpected", "mismatched")})
-    anatomy = anatomy or bases.anatomy_of(stored)
-    if model.config.tie_word_embeddings:  # adapters on the head must not change what is read
-        head = model.get_submodule(anatomy.head)
-        head.weight = nn.Parameter(head.get_parameter("weight").detach().clone())
-        model.config.tie_word_embeddings = False
+    bases.check_used(base, anatomy, model, info)
     mask = stored["mask_token_id"]
     return Base(_take_apart(base, model, anatomy, mask), model.config, anatomy, mask)
 
 
 _TRIAL_LENGTH = 8  # tokens
-_ROUNDING = 0.05  # of the largest logit; half precision takes other orders of summation for other kernels
+_ROUNDING, _ROUNDING_OF_4_BITS = 1e-4, 0.05  # of the largest logit
 
 
 @torch.no_grad()
 def _take_apart(base: str | Path, model: Any, anatomy: Anatomy, mask: int) -> Parts:
     """Take a model apart; raise if its parts put together again give other logits, as it has parts unknown to us.
 
-    Both predict the masks among a few trial tokens that all attend to each other.
+    Both predict the masks among a few trial tokens that all attend to each other, in single precision.
     """
+    size, pad = model.config.vocab_size, getattr(model.config, "pad_token_id", None)
+    usual = [token for token in range(size) if token not in (mask, pad)][:_TRIAL_LENGTH] or [mask]
     index = torch.arange(_TRIAL_LENGTH, device=model.get_input_embeddings().weight.device)
-    masked, tokens = index % 2 == 1, index % model.config.vocab_size
+    masked, tokens = index % 2 == 1, torch.tensor(usual, device=index.device)[index % len(usual)]
     causal = type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
     everything = index.new_ones(1, 1, _TRIAL_LENGTH, _TRIAL_LENGTH).bool() if causal else None
-    expected = model.eval()(tokens.masked_fill(masked, mask)[None], attention_mask=everything).logits[0]
+    with _single_precision(model):
+        expected = model.eval()(tokens.masked_fill(masked, mask)[None], attention_mask=everything).logits[0]
     parts = Parts.of(model, anatomy)
+    if model.config.tie_word_embeddings:  # adapters on the head must not change what is read
+        parts.head.weight = nn.Parameter(parts.head.get_parameter("weight").detach().clone())
+        model.config.tie_word_embeddings = False
     config = RetrofitConfig(
         encoder=bases.as_stored(model.config), anatomy=asdict(anatomy), mask_id=mask, insertions=False
     )
+    network = Retrofit(parts, config).eval()
     tokens = tokens.masked_fill(masked, config.vocab_size)
     nothing = torch.zeros(_TRIAL_LENGTH + 1, device=tokens.device)
     lengths = nothing[:1].long() + _TRIAL_LENGTH
-    logits, _ = Retrofit(parts, config).eval()(tokens, lengths, nothing[1:].bool(), nothing.bool(), nothing[:1])
+    try:
+        with _single_precision(network):
+            logits, _ = network(tokens, lengths, nothing[1:].bool(), nothing.bool(), nothing[:1])
+    except Exception as error:  # whatever modules say that are called in another way than theirs
+        raise ValueError(
+            f"the parts of {base} cannot be called as those of Llama or BERT ({error}): this architecture cannot be "
+            "retrofitted"
+        ) from error
     rows = masked.nonzero().flatten() - int(anatomy.shifted)
-    if float((logits - expected[rows]).abs().max()) > _ROUNDING * float(expected.abs().max()):
+    rounding = _ROUNDING_OF_4_BITS if is_quantised(network) else _ROUNDING
+    if float((logits - expected[rows]).abs().max()) > rounding * float(expected.abs().max()):
         raise ValueError(
             f"{base} does more than its attention and feed-forward layers one after the other, so its parts put "
             "together again say something else: this architecture cannot be retrofitted"
@@ -244,11 +262,36 @@ def _take_apart(base: str | Path, model: Any, anatomy: Anatomy, mask: int) -> Pa
     return parts
 
 
+@contextmanager
+def _single_precision(network: nn.Module) -> Generator[None]:
+    """Compute with weights of half precision in single precision, widened for one module at a time."""
+    stored: dict[nn.Parameter, Tensor] = {}
+
+    def widen(module: nn.Module, *_: Any) -> None:
+        for p in module.parameters(recurse=False):
+            if p.dtype in (torch.bfloat16, torch.float16):
+                stored[p], p.data = p.data, p.data.float()
+
+    def restore(module: nn.Module, *_: Any) -> None:
+        for p in module.parameters(recurse=False):
+            if p in stored:
+                p.data = stored.pop(p)
+
+    hooks = [module.register_forward_pre_hook(widen) for module in network.modules()]
+    hooks += [module.register_forward_hook(restore, always_call=True) for module in network.modules()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def base_of(model: RetrofitModel, dtype: torch.dtype | None = None) -> Base:
     """Return the pretrained part of one of our own models without adapters, with its weights in any precision."""
     network = model.network
-    parts = Parts(network.embedding, network.blocks, network.norm, network.head, network.rotary)
-    for part in (parts.embedding, parts.blocks, parts.norm, parts.head):
+    names = [one.name for one in fields(Parts)]
+    parts = Parts(**{name: getattr(network, name) for name in names})
+    for part in (parts.embedding, parts.projection, parts.blocks, parts.norm, parts.head):
         for p in part.parameters():  # not buffers
             p.data = p.data.to(dtype or p.dtype)
     return Base(parts, model.config.encoder_config, Anatomy(**model.config.anatomy), model.config.mask_id)
@@ -308,7 +351,7 @@ def retrofit(
     config = RetrofitConfig(
         encoder=bases.as_stored(loaded.encoder),
         anatomy=asdict(loaded.anatomy),
-        groups=min(groups, len(loaded.parts.blocks)),
+        groups=min(groups, len(loaded.parts.order)),
         lora=lora,
         mask_id=loaded.mask_id,
         **common,

@@ -19,7 +19,7 @@ from transformers import AutoConfig, PretrainedConfig
 
 from flexmdm.backbones.attention import Layout, prefers_varlen
 from flexmdm.backbones.dit import Clock
-from flexmdm.backbones.encoder import Anatomy, Block, Parts, rotations
+from flexmdm.backbones.encoder import Anatomy, Block, Parts, embed, rotations
 from flexmdm.backbones.heads import Regions, insertion_head
 from flexmdm.backbones.model import FlexMDMConfig
 from flexmdm.schedules import Schedule
@@ -63,6 +63,11 @@ class RetrofitConfig(FlexMDMConfig):
     def encoder_config(self) -> PretrainedConfig:
         return AutoConfig.for_model(**self.encoder)
 
+    @property
+    def most_entries(self) -> int | None:
+        rows = Anatomy(**self.anatomy).most_rows(self.encoder_config)
+        return None if rows is None else rows - (self.insertions and not self.gap_behind)
+
 
 class Retrofit(nn.Module):
     """A pretrained transformer with what FlexMDM needs beyond it.
@@ -77,10 +82,11 @@ class Retrofit(nn.Module):
     def __init__(self, parts: Parts, config: RetrofitConfig) -> None:
         super().__init__()
         hidden = config.hidden_size
-        self.embedding, self.blocks, self.norm = parts.embedding, parts.blocks, parts.norm
-        self.head, self.rotary = parts.head, parts.rotary
+        self.embedding, self.projection, self.norm = parts.embedding, parts.projection, parts.norm
+        self.blocks, self.order, self.head, self.rotary = parts.blocks, parts.order, parts.head, parts.rotary
         self.vocab_size, self.mask_id = config.vocab_size, config.mask_id
-        self.shifted = Anatomy(**config.anatomy).shifted
+        self.anatomy, self.most_entries = Anatomy(**config.anatomy), config.most_entries
+        self.shifted = self.anatomy.shifted
         self.gradient_checkpointing = False
         self.insertion_head = self.given = self.open = self.end = None
         if config.insertions:
@@ -90,8 +96,9 @@ class Retrofit(nn.Module):
                 self.end = nn.Embedding(1, hidden)
             self.clock = Clock(hidden // 2, 4 * hidden, hidden, config.schedule)
             self.modulations = nn.ModuleList(nn.Linear(hidden, 2 * hidden) for _ in range(config.groups))
+            seen: Any = self.head.in_features  # what the head looks at
             of_head = config.expected_gap, config.regions, config.logarithmic
-            self.insertion_head = insertion_head(hidden, hidden, *of_head)
+            self.insertion_head = insertion_head(seen, hidden, *of_head)
             for part in self.added.values():
                 part.apply(self.initialise)
                 part.to(next(self.embedding.parameters()).device)
@@ -153,27 +160,24 @@ class Retrofit(nn.Module):
         self, tokens: Tensor, lengths: Tensor, given: Tensor, open_gaps: Tensor, alpha: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Map tokens with masks as ``vocab_size`` to logits ``[M, V]`` and insertions ``[N + B]``, as `DiT.forward`."""
+        layout = self._layout(lengths, tokens.device)
+        entries = torch.ones_like(layout.is_last) if self.end is None else ~layout.is_last
         masked = tokens == self.vocab_size
-        x = self.embedding(tokens.masked_fill(masked, self.mask_id))
-        has_end = self.end is not None
-        layout = Layout.of(lengths + has_end, prefers_varlen(tokens.device, x.dtype), unseen_last=has_end)
-        if self.given is not None:
-            x = x + self.given(given.long()).to(x.dtype)
-        if self.end is not None:
-            entries = ~layout.is_last
-            ends = self.end.weight.to(x.dtype).expand(len(entries), -1)  # one behind each sequence: [N, D] -> [R, D]
-            x = ends.masked_scatter(entries[:, None], x)
-            masked = torch.zeros_like(entries).masked_scatter(entries, masked)
-        gap = None if has_end else torch.arange(len(x), device=x.device) + layout.sequence + 1  # that a row stands for
-        if self.open is not None:
-            x = x + self.open((open_gaps if gap is None else open_gaps[gap]).long()).to(x.dtype)
+        x = embed(self.embedding, self.anatomy, tokens.masked_fill(masked, self.mask_id), masked, layout, entries)
+        x = self.projection(x)
+        gap = torch.arange(len(x), device=x.device)  # that each row stands for
+        if self.end is None:
+            gap = gap + layout.sequence + 1
         groups: list[Tensor | None] = [None]
         if self.insertion_head is not None:
+            x = self._marked(x, entries, given, open_gaps[gap])
             condition = self.clock(alpha)
             groups = [m(condition).to(x.dtype)[layout.sequence].unflatten(1, (2, -1)) for m in self.modulations]
+        masked = torch.zeros_like(entries).masked_scatter(entries, masked)
         turned = rotations(self.rotary, self.blocks, x, layout.position)
-        for number, (block, rotation) in enumerate(zip(self.blocks, turned, strict=True)):
-            modulation = groups[number * len(groups) // len(self.blocks)]
+        for depth, number in enumerate(self.order):
+            block, rotation = self.blocks[number], turned[number]
+            modulation = groups[depth * len(groups) // len(self.order)]
             if self.gradient_checkpointing and self.training:
                 x = checkpoint(block, x, modulation, layout, rotation, use_reentrant=False)
             else:
@@ -185,10 +189,33 @@ class Retrofit(nn.Module):
         logits = self.head(x[rows])
         if self.insertion_head is None:
             return logits, logits.new_zeros(len(tokens) + len(lengths))
-        if gap is not None:  # the first gap of a sequence has no row: [N, D] -> [N + B, D]
+        if self.end is None:  # the first gap of a sequence has no row: [N, D] -> [N + B, D]
             x = x.new_zeros(len(open_gaps), x.shape[1]).index_copy(0, gap, x)
             open_gaps = open_gaps & torch.zeros_like(open_gaps, dtype=torch.bool).index_fill(0, gap, True)
         return logits, self.insertion_head(x, alpha, Regions.of(lengths, given)) * open_gaps
+
+    def _marked(self, x: Tensor, entries: Tensor, given: Tensor, open_gaps: Tensor) -> Tensor:
+        """Add to rows ``[R, D]`` the end behind each sequence, and whether entries are ``given`` and gaps open."""
+        if self.end is not None:
+            x = x + self.end.weight.masked_fill(entries[:, None], 0.0).to(x.dtype)
+        if self.given is not None and self.open is not None:
+            marks = self.given(given.long()).to(x.dtype)  # [N, D]
+            x = x + torch.zeros_like(x).masked_scatter(entries[:, None], marks)
+            x = x + self.open(open_gaps.long()).to(x.dtype)
+        return x
+
+    def _layout(self, lengths: Tensor, device: torch.device) -> Layout:
+        """Return where the rows of sequences with ``lengths`` ``[B]`` are; raise if they have more than positions."""
+        has_end = self.end is not None
+        dtype = next(self.embedding.parameters()).dtype
+        layout = Layout.of(lengths + has_end, prefers_varlen(device, dtype), unseen_last=has_end)
+        longest = layout.longest - has_end
+        if self.most_entries is not None and longest > self.most_entries:
+            raise ValueError(
+                f"a sequence has {longest} entries, and the positions of this model end at {self.most_entries}: "
+                f"keep sequences shorter (max_length={self.most_entries})"
+            )
+        return layout
 
 
 def is_quantised(module: nn.Module) -> bool:

@@ -32,7 +32,7 @@ _Task, _Network, _Recipe = training.settings(
     leave_out=("hidden", "layers", "heads", "dropout", "architecture"),  # of a new network
     defaults={
         "tokenizer": "BASE's",
-        "max_length": "1024; a run: its own",
+        "max_length": "1024, if BASE has so many positions; a run: its own",
         "lora_rank": "128; a run: its own, else all weights",
         "steps": "200,000; a run: its own",
         "learning_rate": "1e-4; a run: its own, adapters 1e-3",
@@ -93,6 +93,8 @@ def retrofit(
         export(Path(base or ""), cast(Path, out), as_llada)
         typer.echo(f"{out} {_AS_LLADA if as_llada else _MERGED}")
         return None
+    from flexmdm.backbones.bases import brings
+
     run = training.resumed(out, base, config) if resume else _new_run(base, config, bool(network.get("lora_rank")))
     precision = "4-bit" if four_bit else recipe.get("dtype")
     network |= {"base_dtype": precision} if precision else {}
@@ -101,9 +103,10 @@ def retrofit(
         return _dry_run(run, json)
     if run.network.base == _SHAPE:
         raise ValueError(f"{_SHAPE} is a shape without weights, for --dry-run: give a folder or a name on the Hub")
-    if training.check_base(run).get("insertions") and not resume:
+    stored = training.check_base(run)
+    if stored.get("insertions") and not resume:
         typer.echo(f"{run.network.base} is a FlexMDM already: it goes on as it is", err=True)
-    task = {"tokenizer": run.network.base, "max_length": 1024, "balanced": True, **run.task}
+    task = {"tokenizer": run.network.base, "max_length": 1024, "balanced": True, **brings(stored), **run.task}
     task |= {"data": [*data, *(more or [])], "balanced": True} if data else {}
     task |= of_task | training.share_or_file(held_out)
     run = replace(run, task=task_of(task).to_dict())

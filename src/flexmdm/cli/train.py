@@ -132,7 +132,7 @@ def train(
     if resume and out is None:
         raise typer.BadParameter("say which run to go on with: --out runs/NAME --resume")
     from flexmdm.runs.config import RunConfig
-    from flexmdm.tasks.models import inserts
+    from flexmdm.tasks.models import FLEXMDM, inserts
 
     start = absolute(start)
     run = resumed(out, start, config) if resume else RunConfig.from_dict(_configuration(config, start))
@@ -158,9 +158,14 @@ def train(
     elif size is not None:
         raise ValueError("--size is for a new run without a --config: change the numbers of [network] there")
     network |= {"base": start} if start is not None else {}
-    run = replace(changed(run, network, recipe, resume, minutes), task=task_of(stored).to_dict())
+    run = changed(run, network, recipe, resume, minutes)
     if start is not None and not resume:
-        check_base(run)
+        from flexmdm.backbones.bases import brings
+
+        framed = brings(check_base(run))["framed"]
+        if options.has_setting(name, "framed") and inserts(stored.get("model", FLEXMDM)):
+            stored = {"framed": framed, **stored}
+    run = replace(run, task=task_of(stored).to_dict())
     if not resume and model is not None and not inserts(model):
         run = _of_baseline(run)
     if dry_run:

@@ -7,7 +7,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, takewhile
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ _PRETRAINED = "pretrained"
 _FILE, _KIND_FILE, _KIND = "tokenizer.json", "tokenizer_config.json", "tokenizer_kind"
 _TEMPLATE, _TEMPLATE_FILE = "chat_template", "chat_template.jinja"
 _SPECIAL = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+_TOKENIZER_FILES = (_FILE, "vocab.txt", "vocab.json", "*.model")  # one of them is with every tokenizer
+_MARK = re.compile(r"\[.+\]|<.+>")  # a token that stands for no text
+_FRAMES = (("[CLS]", "[SEP]"), ("<cls>", "<eos>"), ("<s>", "</s>"))  # tokens before and behind every text
 _LARGEST_BPE = 8192
 _CHARACTERS_PER_MERGE = 128  # a vocabulary of 8192 needs about a million characters
 _BLOCK, _BLOCKS = 250_000, 8  # characters of a long text, and how many such at a time: encodings take much memory
@@ -101,16 +105,40 @@ class TextTokenizer:
         return cls(tokenizer, kind)
 
     @classmethod
+    def of_characters(cls, vocabulary: Mapping[str, int]) -> TextTokenizer:
+        """Make a tokenizer of single characters whose ids are given, as models of proteins have them.
+
+        Longer tokens (``[MASK]``) stand for no text.
+
+        >>> TextTokenizer.of_characters({"[CLS]": 0, "[SEP]": 1, "K": 4, "C": 7}).encode(["CK"])
+        [[7, 4]]
+        """
+        from tokenizers import AddedToken, Tokenizer, decoders, models, processors
+
+        tokenizer = Tokenizer(models.BPE(vocab=dict(vocabulary), merges=[]))
+        tokenizer.decoder = decoders.Fuse()
+        tokenizer.add_special_tokens([AddedToken(token, special=True) for token in vocabulary if len(token) > 1])
+        for frame in _FRAMES:
+            if set(frame) <= set(vocabulary):
+                single = "{} $A {}".format(*frame)
+                marks = [(token, vocabulary[token]) for token in frame]
+                tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=marks)
+        return cls(tokenizer, "characters")
+
+    @classmethod
     def named(cls, name_or_path: str) -> TextTokenizer:
-        """Return a tokenizer of Hugging Face: a folder with tokenizer.json, such a file, or a name on the hub."""
+        """Return a tokenizer of Hugging Face: a folder with tokenizer.json, such a file, or a name on the hub.
+
+        Of a vocabulary of single letters each character of a text is a token.
+        """
         path = Path(name_or_path).expanduser()
         if path.is_file() or (path / _FILE).is_file():
             return cls.load(path)
-        from transformers import AutoTokenizer
+        from flexmdm.backbones.relatives import pretrained_tokenizer
 
         reachable = path.is_dir() or _hub_answers()
         try:
-            tokenizer = AutoTokenizer.from_pretrained(name_or_path, local_files_only=not reachable)
+            tokenizer = pretrained_tokenizer(name_or_path, local_files_only=not reachable)
         except Exception as error:  # of any kind: network, hub, file formats
             reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             if not reachable:
@@ -119,6 +147,8 @@ class TextTokenizer:
                 f"there is no tokenizer {name_or_path!r} ({reason}); "
                 f"give one of {', '.join(KINDS)}, a folder with {_FILE}, or a name on the Hugging Face hub"
             ) from error
+        if _spells(tokenizer.get_vocab()):
+            return cls.of_characters(tokenizer.get_vocab())
         fast = getattr(tokenizer, "backend_tokenizer", None)
         if fast is None:
             raise ValueError(f"the tokenizer {name_or_path!r} has no {_FILE} (it is a slow one); choose a fast one")
@@ -149,6 +179,8 @@ class TextTokenizer:
         settings = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
         if template.is_file():
             settings[_TEMPLATE] = template.read_text(encoding="utf-8")
+        if _KIND not in settings and type(tokenizer.model).__name__ == "WordPiece" and _spells(tokenizer.get_vocab()):
+            return cls.of_characters(tokenizer.get_vocab())
         return cls(tokenizer, settings.get(_KIND, _PRETRAINED), _chat(settings))
 
     def to_json(self) -> str:
@@ -198,9 +230,23 @@ class TextTokenizer:
     def _id_of_code(self) -> np.ndarray:
         """Return for every code point its id; -1 if it has none."""
         table = np.full(0x110000, -1, dtype=np.int32)
-        for character, number in self._tokenizer.get_vocab().items():
-            table[ord(character)] = number
+        for token, number in self._tokenizer.get_vocab().items():
+            if len(token) == 1:
+                table[ord(token)] = number
         return table
+
+    @cached_property
+    def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the tokens before and behind every text that the model of this tokenizer learned from.
+
+        They are [CLS] and [SEP], or others of that kind; none of a tokenizer that was made from data.
+        """
+        some = min(self.alphabet) if self.kind == "characters" else "a"
+        encoding = self._tokenizer.encode(some, add_special_tokens=True)
+        marks = list(zip(encoding.ids, encoding.special_tokens_mask, strict=True))
+        before = tuple(number for number, _ in takewhile(itemgetter(1), marks))
+        behind = tuple(number for number, _ in takewhile(itemgetter(1), reversed(marks[len(before) :])))
+        return before, behind[::-1]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text; bytes that are no UTF-8 become U+FFFD."""
@@ -368,7 +414,8 @@ class TextTokenizer:
 def tokenizer_of(model: str) -> TextTokenizer | None:
     """Return the tokenizer of a pretrained model, by its folder or name on the hub; ``None`` if its folder has none."""
     folder = Path(model)
-    return None if folder.is_dir() and not (folder / _FILE).is_file() else TextTokenizer.named(model)
+    has_none = folder.is_dir() and not any(file for pattern in _TOKENIZER_FILES for file in folder.glob(pattern))
+    return None if has_none else TextTokenizer.named(model)
 
 
 def suggest(texts: Sequence[str]) -> str:
@@ -399,6 +446,12 @@ def first_few(characters: Sequence[str], counts: Mapping[str, int] | None = None
     if counts is not None:
         names = [f"{name} {counts[one]:,} times" for name, one in zip(names, characters, strict=False)]
     return ", ".join(names) + (", ..." if len(characters) > _NAMED else "")
+
+
+def _spells(vocabulary: Collection[str]) -> bool:
+    """Return whether a vocabulary has a token for each letter, and else only such as stand for no text."""
+    letters = [token for token in vocabulary if not _MARK.fullmatch(token)]
+    return bool(letters) and all(len(token) == 1 and token.isascii() for token in letters)
 
 
 def _ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:

@@ -83,6 +83,12 @@ def _from_base(network: Network, task: Task, common: dict[str, Any]) -> FlexMDMM
         options["device_map"] = {"": torch.cuda.current_device()}
     model = retrofit(base, groups=network.groups, lora=network.lora, **options, **common)
     task.check_base(base, model.config.vocab_size)
+    most, needed = model.config.most_entries, task.layout.most_entries
+    if most is not None and needed > most:
+        raise ValueError(
+            f"a sequence may have {needed:,} entries, with all that stands around it, and {base} has positions for "
+            f"{most:,}: keep sequences shorter (--max-length {task.max_length + most - needed})"
+        )
     return model
 
 

@@ -16,10 +16,20 @@ from flexmdm.canvas import Prompt, Role, Template
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.models import inserts
 
+NO_FRAME: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
-def layout_of(model: str, longest: int, width: int, pad: int) -> Layout:
+
+def layout_of(
+    model: str, longest: int, width: int, pad: int, frame: tuple[tuple[int, ...], tuple[int, ...]] = NO_FRAME
+) -> Layout:
     """Return the layout for a kind of model; FlexMDM may grow to ``longest`` tokens, MDM pads to ``width``."""
-    return Grown(longest) if inserts(model) else Padded(width, pad)
+    if inserts(model):
+        return Grown(longest, frame)
+    if frame != NO_FRAME:
+        raise ValueError(
+            "an MDM pads its sequences, and tokens around them would tell where they end: leave out framed"
+        )
+    return Padded(width, pad)
 
 
 @dataclass(frozen=True)
@@ -28,28 +38,51 @@ class Grown:
 
     >>> Grown(9).between([[7, 8], []])
     Prompt(tokens=(7, 8), open_gaps=(False, False, True))
+    >>> Grown(9, frame=((1,), (2,))).between([[7, 8], []])
+    Prompt(tokens=(1, 7, 8, 2), open_gaps=(False, False, False, True, False))
     """
 
     longest: int  # the most tokens of a sequence
+    frame: tuple[tuple[int, ...], tuple[int, ...]] = NO_FRAME  # given before and behind every sequence, as [CLS]
     inserts: ClassVar[bool] = True
+
+    @property
+    def most_entries(self) -> int:
+        """Return the most entries of a state."""
+        return self.longest + sum(map(len, self.frame))
 
     def vocabulary(self, size: int) -> int:
         """Return the size of the vocabulary of a model for ``size`` tokens: just these."""
         return size
 
     def example(self, x1: Ragged, template: Template) -> tuple[Ragged, Template]:
-        """Return what is learned from: the sequences and their templates."""
-        return x1, template
+        """Return what is learned from: the sequences and their templates, within the frame."""
+        if self.frame == NO_FRAME:
+            return x1, template
+        fixed = [[int(Role.FIXED)] * len(side) for side in self.frame]
+        closed = [[False] * len(side) for side in self.frame]
+        roles = _within(template.roles, *fixed)
+        return _within(x1, *self.frame), Template(roles, _within(template.open_gaps, *closed))
+
+    def framed(self, pieces: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Return the pieces between gaps with the frame around them."""
+        before, behind = self.frame
+        whole = [list(piece) for piece in pieces]
+        whole[0], whole[-1] = [*before, *whole[0]], [*whole[-1], *behind]
+        return whole
 
     def between(self, pieces: Sequence[Sequence[int]], minimum: int = 0, maximum: int | None = None) -> Prompt:
         """Return the prompt with something to find between the pieces, see `Prompt.infill`."""
-        return Prompt.infill(pieces, minimum, maximum)
+        return Prompt.infill(self.framed(pieces), minimum, maximum)
 
     def found(self, tokens: Sequence[int]) -> list[int]:
         """Return the tokens that belong to what was found: all of them."""
         return list(tokens)
 
-    clean = found
+    def clean(self, tokens: Sequence[int]) -> list[int]:
+        """Return the tokens that are not of the frame."""
+        marks = {*self.frame[0], *self.frame[1]}
+        return [token for token in tokens if token not in marks]
 
 
 @dataclass(frozen=True)
@@ -66,6 +99,15 @@ class Padded:
     longest: int  # the width
     pad: int  # the token behind the end of a sequence
     inserts: ClassVar[bool] = False
+
+    @property
+    def most_entries(self) -> int:
+        """Return the most entries of a state: the width."""
+        return self.longest
+
+    def framed(self, pieces: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Return the pieces between gaps, which no frame is around."""
+        return [list(piece) for piece in pieces]
 
     def vocabulary(self, size: int) -> int:
         """Return the size of the vocabulary of a model for ``size`` tokens: these and PAD."""
@@ -107,6 +149,19 @@ class Padded:
 
 
 Layout = Grown | Padded
+
+
+def _within(rows: Ragged, before: Sequence[int], behind: Sequence[int]) -> Ragged:
+    """Return sequences with the same values before and behind each."""
+    lengths = rows.lengths + len(before) + len(behind)
+    ends = lengths.cumsum(0)
+    values = rows.values.new_empty(int(lengths.sum()))
+    for number, value in enumerate(before):
+        values[ends - lengths + number] = value
+    for number, value in enumerate(reversed(behind)):
+        values[ends - 1 - number] = value
+    values[(ends - lengths)[rows.rows] + len(before) + rows.columns] = rows.values
+    return Ragged(values, lengths)
 
 
 def gap_examples(parts: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int]]]) -> tuple[Ragged, Template]:

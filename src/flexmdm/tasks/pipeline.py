@@ -270,7 +270,7 @@ def generated(
     unmasking_schedule: str | None = None,
     **options: Any,
 ) -> Iterator[Generated]:
-    """Generate ``num`` sequences for each prompt, some at a time; FlexMDM stays within the task's ``max_length``.
+    """Generate ``num`` sequences for each prompt, some at a time; FlexMDM stays within what its layout allows.
 
     Args:
         task, model: what was trained.
@@ -289,7 +289,8 @@ def generated(
         options["interpolant"] = model.interpolant.changed(insertion_schedule, unmasking_schedule)
     options = DEFAULTS[purpose].options(task.layout.inserts, **options)
     if task.layout.inserts:
-        options["max_length"] = min(options.get("max_length") or task.max_length, task.max_length)
+        most = task.layout.most_entries
+        options["max_length"] = min(options.get("max_length") or most, most)
     jobs = [number for number in range(len(prompts)) for _ in range(num)]
     size = BATCH if batch_size is None else batch_size
     if size < 1:

@@ -16,7 +16,7 @@ from rich.console import Console
 from flexmdm.data import Preparation, Prepared, TextTokenizer, TokenStore, prepare
 from flexmdm.data.reading import RecordSource, absolute
 from flexmdm.data.tokenizers import tokenizer_of
-from flexmdm.tasks.layouts import Layout, layout_of
+from flexmdm.tasks.layouts import NO_FRAME, Layout, layout_of
 from flexmdm.tasks.models import inserts
 from flexmdm.tasks.registry import class_of
 from flexmdm.tasks.settings import FileSettings
@@ -132,8 +132,13 @@ class PreparedTask(FileSettings):
         return self.longest or self.max_length
 
     @property
+    def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the tokens before and behind every sequence."""
+        return NO_FRAME
+
+    @property
     def layout(self) -> Layout:
-        return layout_of(self.model, self.max_length, self.width, self.pad)
+        return layout_of(self.model, self.max_length, self.width, self.pad, self.frame)
 
     @property
     def vocab_size(self) -> int:

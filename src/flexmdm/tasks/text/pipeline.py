@@ -120,7 +120,8 @@ class TextPipeline(Pipeline[TextTask]):
 
     def decode(self, request: Sequence[str], tokens: Sequence[Sequence[int]], prompt: Prompt, one: Generated) -> Answer:
         """Return the text with its gaps filled; the given pieces stand in it byte for byte."""
-        gaps, fits = self._decode(request, tokens, fillings(one.sequence, one.given, prompt, tokens))
+        found = fillings(one.sequence, one.given, prompt, self.task.layout.framed(tokens))
+        gaps, fits = self._decode(request, tokens, found)
         text = "".join(piece + gap for piece, gap in zip(request, (*gaps, ""), strict=True))
         return one.answer(text, gaps, self.task.clean(one.sequence), prompt, pieces=tuple(request), fits=fits)
 

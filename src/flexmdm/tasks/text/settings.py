@@ -25,5 +25,6 @@ class TextSettings(FileSettings):
         help="Weights of templates, such as unconditional=1 or prefix=1,spans=2. [default: all]",
         parse=weights,
     )
+    framed: bool = False  # put what a pretrained tokenizer has around a text ([CLS], [SEP]) around every sequence
     balanced: bool = False  # learn from each entry of `data` equally often, however large it is
     name: str = setting("text", init=False)

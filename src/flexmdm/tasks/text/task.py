@@ -12,6 +12,7 @@ from torch import Tensor
 from flexmdm.canvas import Template
 from flexmdm.data import BalancedStore, Preparation, Prepared, Source
 from flexmdm.sequences import Ragged
+from flexmdm.tasks.layouts import NO_FRAME
 from flexmdm.tasks.prepared import PreparedTask, StoredExamples
 from flexmdm.tasks.settings import full_mixture
 from flexmdm.tasks.text.settings import WEIGHTS, TextSettings
@@ -56,6 +57,15 @@ class TextTask(TextSettings, PreparedTask):
         super().__post_init__()
         object.__setattr__(self, "mixture", full_mixture(self.mixture, WEIGHTS))
         _ = self._mixture  # raises if a weight is wrong
+
+    @property
+    def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self.text.frame if self.framed else NO_FRAME
+
+    @property
+    def never_found(self) -> tuple[int, ...]:
+        """Return the tokens that are only given: those around a sequence."""
+        return tuple(sorted({token for side in self.frame for token in side}))
 
     @property
     def _mixture(self) -> Mixture:
