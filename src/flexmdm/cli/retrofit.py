@@ -145,11 +145,12 @@ def _new_run(base: str | None, config: Path | None, adapters: bool) -> RunConfig
 
 def _dry_run(run: RunConfig, json: Path | None) -> None:
     """Count weights and memory from the shape of a base alone."""
-    from flexmdm.backbones import bases, llada
+    from flexmdm.backbones import llada
+    from flexmdm.backbones.folders import stored_config
     from flexmdm.runs.planning import plan_of_shape
 
     base, precision = run.network.base or "", run.network.base_dtype
-    plan = plan_of_shape(run, llada.SHAPE_8B if base == _SHAPE else bases.stored_config(base))
+    plan = plan_of_shape(run, llada.SHAPE_8B if base == _SHAPE else stored_config(base))
     weights = plan["weights"]
     typer.echo(
         f"{base}: {weights['pretrained'] / 1e9:.3f}B pretrained weights; "
