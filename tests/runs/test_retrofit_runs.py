@@ -23,6 +23,7 @@ from flexmdm.tasks.text.task import TextTask
 from flexmdm.training.checkpoints import fault
 from flexmdm.training.progress import read_log
 from flexmdm.training.recipe import Network, Recipe
+from flexmdm.training.trainer import FlexMDMTrainer
 
 LORA = {"lora_rank": 2, "lora_alpha": 4, "lora_dropout": 0.0}
 
@@ -220,3 +221,18 @@ def test_two_processes_train_what_one_does_copied_and_sharded(retrofitted, tmp_p
         _, model = load(tmp_path / name)  # in one process
         for weight, value in model.named_parameters():
             torch.testing.assert_close(value, alone.get_parameter(weight), atol=1e-3, rtol=1e-2, msg=weight)
+
+
+def test_a_training_that_starts_from_a_run_draws_states_the_run_has_not_seen(tiny, tmp_path, console):
+    config = tiny(steps=2)
+    train(config, tmp_path / "first", device="cpu", console=console)
+    states = []
+    for base in (None, tmp_path / "first", tmp_path / "second"):
+        network = config.network if base is None else Network(base=str(base))
+        begun = replace(config, network=network)
+        task, model = build(begun)
+        trainer = FlexMDMTrainer(model, begun.recipe, task.train, task.validation, tmp_path / "nowhere", device="cpu")
+        states.append(trainer.data_collator(range(8)).sample.t.tolist())
+        if base == tmp_path / "first":
+            train(begun, tmp_path / "second", device="cpu", console=console)
+    assert states[0] != states[1] != states[2] != states[0]

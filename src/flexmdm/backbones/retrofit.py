@@ -365,6 +365,7 @@ def retrofit(
 def _continued(model: FlexMDMModel, common: dict[str, Any]) -> FlexMDMModel:
     """Return a model that needs no other parts, ready for training on another task."""
     model.name_or_path = ""  # what lies beside its weights belongs to the task it had
+    model.config.trainings = getattr(model.config, "trainings", 0) + 1
     model.config.task = common.get("task")
     model.config.interpolant = common.get("interpolant") or model.config.interpolant
     if getattr(model.config, "lora", None) is None:  # what is trained is trained in full precision

@@ -25,6 +25,7 @@ from flexmdm.training.recipe import Recipe
 from flexmdm.training.sharding import gathered, here, load_optimizer, shard, whole, whole_optimizer
 
 _OPTIMIZER, _SCHEDULER = "optimizer.pt", "scheduler.pt"  # as the Trainer calls them
+_SEEDS_OF_A_TRAINING = 16  # bits: later trainings of the same weights draw with seeds beyond
 
 
 class Diverged(ValueError):
@@ -62,7 +63,9 @@ class FlexMDMTrainer(Trainer):
         arguments = _arguments(recipe, folder, device, report_to)
         self._interpolant, self._mask_id = model.interpolant, model.config.mask_id
         marginalise = recipe.targets == "marginalised"
-        collate = Collator(train, self._interpolant, self._mask_id, marginalise, recipe.seed)
+        # Weights that were trained before do not see the same states again.
+        seed = recipe.seed + (getattr(model.config, "trainings", 0) << _SEEDS_OF_A_TRAINING)
+        collate = Collator(train, self._interpolant, self._mask_id, marginalise, seed)
         self._validation = Collator(validation, self._interpolant, self._mask_id, seed=recipe.seed + 1)
         self._per_step = recipe.batch_size * recipe.accumulation * arguments.world_size
         super().__init__(
