@@ -131,6 +131,39 @@ def test_attention_stays_within_each_sequence_and_within_its_window(window, leng
 
 @given(lengths_of_any_kind)
 @example([])
+@example([0, 0])
+@example([32] * 40)
+@on_any_lengths
+def test_in_bins_each_row_has_a_slot_and_attention_stays_within_each_sequence(lengths):
+    qkv, packed = rows(sum(lengths)), Layout.of(torch.tensor(lengths, dtype=torch.int64))
+    bins = packed.in_bins()
+    count, _, width, _ = bins.bias.shape
+    assert len(bins.slots) == count * width and width % 32 == 0 and width >= packed.longest
+    assert torch.equal(bins.slots[bins.back], torch.arange(sum(lengths)))
+    assert torch.equal(bins.sequence[bins.back], packed.sequence)
+    assert torch.equal(bins.position[bins.back], packed.position)
+    if not sum(lengths):
+        return
+    out = attend(*(x.index_select(0, bins.slots) for x in qkv), bins)[bins.back]
+    expected = attend(*qkv, packed)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+    direction = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view_as(out)
+    gradients, truth = (torch.autograd.grad((x * direction).sum(), qkv) for x in (out, expected))
+    torch.testing.assert_close(gradients, truth, rtol=0, atol=1e-12)
+
+
+def test_bins_of_a_batch_are_nearly_full_and_have_few_shapes():
+    shapes = set()
+    for seed in range(30):
+        lengths = torch.randint(4, 40, (512,), generator=torch.Generator().manual_seed(seed))
+        bins = Layout.of(lengths).in_bins()
+        shapes.add(bins.bias.shape)
+        assert int(lengths.sum()) >= 0.9 * len(bins.slots)
+    assert len(shapes) <= 4
+
+
+@given(lengths_of_any_kind)
+@example([])
 @on_any_lengths
 @pytest.mark.parametrize("window", [None, 3])
 def test_the_kernel_for_variable_lengths_is_asked_for_the_same(window, lengths):

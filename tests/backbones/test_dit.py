@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from flexmdm import Canvas, Ragged
-from flexmdm.backbones.attention import Layout
+from flexmdm.backbones import dit
+from flexmdm.backbones.attention import Layout, prefers_bins
 from flexmdm.backbones.dit import Block, Clock, DiT
 from flexmdm.backbones.heads import GapHead, Regions
+from flexmdm.backbones.model import FlexMDMConfig
 
 V = 7  # tokens; the mask is token 7
 SMALL = {"vocab_size": V, "hidden": 32, "layers": 2, "heads": 4, "condition": 16}
@@ -435,6 +437,36 @@ def test_the_clock_reaches_the_blocks_without_hooks_or_hidden_state(randomised):
         assert not module._forward_hooks and not module._forward_pre_hooks and not list(module.buffers())
         assert vars(module).keys() == before[name].keys()
         assert all(vars(module)[key] is value for key, value in before[name].items())
+
+
+def test_in_training_bins_change_nothing_but_the_way(randomised, monkeypatch):
+    network = randomised(DiT(**SMALL, dropout=0.0)).train()
+    packed, gradients = step(network)
+    monkeypatch.setattr(dit, "prefers_bins", lambda device, compiled: True)
+    binned, others = step(network)
+    torch.testing.assert_close(binned, packed, rtol=0, atol=1e-4)
+    for gradient, other in zip(gradients, others, strict=True):
+        torch.testing.assert_close(other, gradient, rtol=1e-4, atol=1e-4)
+
+
+def test_bins_are_for_training_in_half_precision_or_compiled_on_a_cpu():
+    cpu = torch.device("cpu")
+    assert prefers_bins(cpu, compiled=True) and not prefers_bins(cpu, compiled=False)
+    assert not prefers_bins(torch.device("cuda"), compiled=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert prefers_bins(cpu, compiled=False)
+        with torch.no_grad():
+            assert not prefers_bins(cpu, compiled=True)
+
+
+def test_the_activation_is_the_one_that_is_named():
+    x = torch.tensor([-2.0, 0.5, 3.0])
+    assert torch.equal(dit.ACTIVATIONS["squared_relu"](x), torch.tensor([0.0, 0.25, 9.0]))
+    torch.testing.assert_close(dit.ACTIVATIONS["gelu"](x), torch.nn.functional.gelu(x), rtol=0, atol=1e-3)
+    network = DiT(**SMALL, activation="squared_relu")
+    assert network.blocks[0].activate is dit.ACTIVATIONS["squared_relu"]
+    with pytest.raises(ValueError, match="activation must be gelu or squared_relu"):
+        FlexMDMConfig(vocab_size=V, activation="tanh")
 
 
 @pytest.mark.slow

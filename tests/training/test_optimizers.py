@@ -89,6 +89,20 @@ def test_muon_steps_like_torchs_up_to_its_precision():
         assert float((a - b).detach().norm() / b.detach().norm()) < 0.01  # bfloat16 has 8 bits
 
 
+def test_muon_in_bfloat16_steps_as_muon_does_and_is_for_trainings_in_bfloat16(model):
+    full = [torch.nn.Parameter(torch.randn(24, 8, generator=torch.Generator().manual_seed(0)))]
+    half = copy.deepcopy(full)
+    for weights, optimizer in ((full, Muon(full, lr=0.1)), (half, Muon(half, lr=0.1, in_bfloat16=True))):
+        weights[0].grad = torch.randn(24, 8, generator=torch.Generator().manual_seed(1))
+        optimizer.step()
+    distance = float((full[0] - half[0]).detach().norm() / full[0].detach().norm())
+    assert half[0].dtype == torch.float32 and 0 < distance < 0.01
+    for dtype in ("float32", "bfloat16"):
+        assert make_optimizer(model, Recipe(optimizer="muon", dtype=dtype)).parts[0]._in_bfloat16 == (
+            dtype != "float32"
+        )
+
+
 def test_muon_takes_a_stack_of_matrices_apart():
     generator = torch.Generator().manual_seed(0)
     stack = torch.nn.Parameter(torch.randn(15, 7, generator=generator))

@@ -1,8 +1,8 @@
-"""Attention over packed sequences: no linear layer sees padding, attention pads within buckets of like lengths."""
+"""Attention over packed sequences, padded within buckets of like lengths, or in bins that several sequences share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -11,6 +11,9 @@ from torch import Tensor
 
 _MOST_WASTE = 0.15  # share of padding in a bucket beyond which another bucket is worth its overhead
 _ROTARY_BASE = 10_000.0
+_BIN = 32  # widths of bins are multiples of this
+_FINENESS = 16  # numbers of bins are rounded up by at most this share: each new shape of a product costs some time
+_UNSEEN = -1e9  # what keeps a row from seeing another; finite, so that no row sees nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +37,11 @@ class Layout:
     position: Tensor  # [R], the position of each row in its sequence
     offsets: Tensor  # [B + 1], where each sequence starts; the last is R
     longest: int
-    buckets: list[Bucket] | None  # for attention by SDPA; None where attend takes the kernel for variable lengths
+    buckets: list[Bucket] | None  # for attention by SDPA; None where attend takes another way
     slots: Tensor  # [S], the packed row in each slot of all buckets, one after the other; padding repeats a row
     back: Tensor  # [R], the slot of each row (unused without buckets, as slots)
     unseen_last: bool = False  # the last row of each sequence attends to all its rows, but only itself attends to it
+    bias: Tensor | None = None  # [b, 1, w, w], where rows are in b bins already: see `in_bins`
 
     @classmethod
     def of(cls, lengths: Tensor, varlen: bool = False, unseen_last: bool = False) -> Layout:
@@ -48,7 +52,31 @@ class Layout:
         sequence = torch.arange(len(sizes), device=device).repeat_interleave(lengths, output_size=total)
         position = torch.arange(total, device=device) - offsets[sequence]
         buckets, *places = (None, position, position) if varlen else _buckets(sizes, offsets, total, unseen_last)
-        return cls(sequence, position, offsets, max(sizes, default=0), buckets, *places, unseen_last)
+        longest = max(sizes, default=0)
+        return cls(sequence, position, offsets, longest, buckets, *places, unseen_last=unseen_last)
+
+    def in_bins(self) -> Layout:
+        """Return the layout of b bins of w rows that several sequences share, for blocks that work on all these rows.
+
+        ``slots`` and ``back`` lead from the packed rows to those of the bins and back. Few shapes occur and no block
+        has to gather: in half precision this is several times as fast on a CPU as buckets are, for a few percent of
+        padding.
+
+        >>> bins = Layout.of(torch.tensor([20, 14, 10])).in_bins()
+        >>> bins.bias.shape, bins.back.tolist() == [*range(20), *range(32, 46), *range(20, 30)]
+        (torch.Size([2, 1, 32, 32]), True)
+        """
+        sizes = self.offsets.diff().tolist()
+        width = -(-max(self.longest, 1) // _BIN) * _BIN
+        starts, count = _first_fit(sizes, width)
+        share = max(1 << max(count.bit_length() - 1, 0) >> (_FINENESS.bit_length() - 1), 1)
+        count = -(-count // share) * share
+        back = torch.tensor(starts, dtype=torch.int64, device=self.position.device)[self.sequence] + self.position
+        slots = back.new_zeros(count * width).index_copy(0, back, torch.arange(len(back), device=back.device))
+        owner = torch.full_like(slots, -1).index_copy(0, back, self.sequence).view(count, 1, width)
+        bias = torch.where(owner[:, :, :, None] == owner[:, :, None], 0.0, _UNSEEN)
+        inside = {"sequence": self.sequence[slots], "position": self.position[slots]}
+        return replace(self, **inside, buckets=None, slots=slots, back=back, bias=bias)
 
     @property
     def is_last(self) -> Tensor:
@@ -84,6 +112,21 @@ def _buckets(sizes: list[int], offsets: Tensor, total: int, unseen_last: bool) -
     return buckets, torch.cat(slots), back[:total]
 
 
+def _first_fit(sizes: list[int], width: int) -> tuple[list[int], int]:
+    """Put sequences, the longest first, where the least room is left of ``width``; return their slots, and the bins."""
+    with_room: list[list[int]] = [[] for _ in range(width + 1)]
+    starts, count = [0] * len(sizes), 0
+    for i in sorted((i for i in range(len(sizes)) if sizes[i]), key=lambda i: -sizes[i]):
+        room = next((room for room in range(sizes[i], width) if with_room[room]), width)
+        if room == width:
+            with_room[width].append(count)
+            count += 1
+        chosen = with_room[room].pop()
+        starts[i] = chosen * width + width - room
+        with_room[room - sizes[i]].append(chosen)
+    return starts, count
+
+
 def _groups(descending: list[int]) -> list[slice]:
     """Cut the sorted lengths into groups that waste little when each is padded to its longest."""
     groups, start, filled = [], 0, 0
@@ -105,6 +148,8 @@ def attend(
     """
     if window is not None and window >= layout.longest:
         window = None
+    if layout.bias is not None:
+        return _attend_in_bins(q, k, v, layout.bias, scale)
     if layout.buckets is None:
         return _attend_varlen(q, k, v, layout, scale, window)
     sizes = [b * w for b, w in (bucket.shape for bucket in layout.buckets)]
@@ -117,6 +162,15 @@ def attend(
         mixed = F.scaled_dot_product_attention(*gathered, attn_mask=keys, scale=scale)  # [b, H, w, E]
         parts.append(mixed.transpose(1, 2).reshape(b * w, -1))
     return torch.cat(parts).index_select(0, layout.back) if parts else v.flatten(1)
+
+
+def _attend_in_bins(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float | None) -> Tensor:
+    """Attend by plain products, which autocast takes in half precision."""
+    q, k, v = (x.view(bias.shape[0], bias.shape[2], *x.shape[1:]).transpose(1, 2) for x in (q, k, v))  # [b, H, w, E]
+    score = q @ k.mT  # [b, H, w, w]
+    score = score.to(torch.promote_types(score.dtype, bias.dtype)) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    score = score + bias
+    return (score.softmax(-1).to(v.dtype) @ v).transpose(1, 2).flatten(0, 1).flatten(1)
 
 
 def _near(bucket: Bucket, window: int, device: torch.device) -> Tensor:
@@ -160,6 +214,11 @@ def prefers_varlen(device: torch.device, dtype: torch.dtype) -> bool:
     if torch.is_autocast_enabled(device.type):
         dtype = torch.get_autocast_dtype(device.type)
     return dtype in (torch.float16, torch.bfloat16)
+
+
+def prefers_bins(device: torch.device, compiled: bool) -> bool:
+    """Return whether blocks that are ``compiled``, or in half precision, are faster on bins: when training on a CPU."""
+    return device.type == "cpu" and torch.is_grad_enabled() and (compiled or torch.is_autocast_enabled("cpu"))
 
 
 def rotary_frequencies(width: int, device: torch.device | None = None) -> Tensor:

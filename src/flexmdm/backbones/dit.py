@@ -7,7 +7,8 @@ a canvas: row 0 (the start) stands left of gap 0, and row i (entry i - 1) stands
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import MethodType
 
 import torch
@@ -15,7 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from flexmdm.backbones.attention import Layout, attend, prefers_varlen, rotary_frequencies, rotate
+from flexmdm.backbones.attention import (
+    Layout,
+    attend,
+    prefers_bins,
+    prefers_varlen,
+    rotary_frequencies,
+    rotate,
+)
 from flexmdm.backbones.heads import Regions, insertion_head
 
 _CLOCK_SCALE = 1000.0  # sinusoids are made for thousands of positions, not for [0, 1]
@@ -62,12 +70,23 @@ class LogClock(nn.Module):
         return self.mlp(features.to(next(self.mlp.parameters()).dtype))
 
 
+def _gelu(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+def _squared_relu(x: Tensor) -> Tensor:
+    return F.relu(x).square()
+
+
+ACTIVATIONS = {"gelu": _gelu, "squared_relu": _squared_relu}  # the second by So et al., 2021 (arXiv 2109.08668)
+
+
 class Block(nn.Module):
     """A transformer block whose two branches are shifted, scaled and gated by the clock (AdaLN-zero)."""
 
-    def __init__(self, hidden: int, heads: int, condition: int, dropout: float) -> None:
+    def __init__(self, hidden: int, heads: int, condition: int, dropout: float, activation: str = "gelu") -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.activate = heads, ACTIVATIONS[activation]
         self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
         self.modulation = nn.Linear(condition, 6 * hidden)
         self.qkv = nn.Linear(hidden, 3 * hidden)
@@ -94,7 +113,7 @@ class Block(nn.Module):
         """Add the output of attention, then the feed-forward branch."""
         x = x + gate1 * self.dropout(self.merge(mixed))
         y = self.norm(x) * (1 + scale) + shift
-        return x + gate2 * self.dropout(self.narrow(F.gelu(self.widen(y), approximate="tanh")))
+        return x + gate2 * self.dropout(self.narrow(self.activate(self.widen(y))))
 
 
 def neighbour_biases(heads: int, width: int) -> Tensor:
@@ -126,6 +145,7 @@ class DiT(nn.Module):
         expected_gap: g of every gap before training, for a head that looks at each gap on its own.
         regions: mean and variance of the free tokens of a region in the data, for a head that counts (`CountHead`).
         clock: features of alpha, ``logarithms`` or ``waves``.
+        activation: ``gelu``, or ``squared_relu``, which is cheaper on a CPU.
         neighbours: whether two heads of the first block start with `neighbour_biases`, left and right.
 
     >>> network = DiT(vocab_size=5, hidden=32, layers=1, heads=2, condition=16)
@@ -149,6 +169,7 @@ class DiT(nn.Module):
         neighbours: bool = False,
         regions: Sequence[float] | None = None,
         clock: str = "waves",
+        activation: str = "gelu",
     ) -> None:
         super().__init__()
         self.vocab_size, self.heads, self.head_width, self.neighbours = vocab_size, heads, hidden // heads, neighbours
@@ -158,12 +179,13 @@ class DiT(nn.Module):
         self.clock = (
             LogClock(condition, condition) if clock == "logarithms" else Clock(_CLOCK_WAVES, condition, condition)
         )
-        self.blocks = nn.ModuleList(Block(hidden, heads, condition, dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(hidden, heads, condition, dropout, activation) for _ in range(layers))
         self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
         self.modulation = nn.Linear(condition, 2 * hidden)
         self.token_head = nn.Linear(hidden, vocab_size)
         self.insertion_head = insertion_head(2 * hidden, hidden, expected_gap, regions) if insertions else None
         self.gradient_checkpointing = False
+        self._compiled: Callable[..., Tensor] | None = None
         self.apply(self.initialise)
 
     def initialise(self, layer: nn.Module) -> None:
@@ -191,7 +213,8 @@ class DiT(nn.Module):
         return [self.given, self.open, self.token_head, *insertions, *modulations]
 
     def compile_blocks(self) -> None:
-        """Compile what does not depend on how the batch is cut into buckets: everything but attention."""
+        """Compile blocks: whole ones on bins, elsewhere all but attention, which depends on how a batch is cut."""
+        self._compiled = torch.compile(Block.forward, dynamic=True)
         for name in ("project", "feed"):
             compiled = torch.compile(getattr(Block, name), dynamic=True)
             for block in self.blocks:  # as a method, so that a copy of the block computes with its own weights
@@ -218,18 +241,27 @@ class DiT(nn.Module):
         flags = torch.zeros_like(layout.sequence).masked_scatter(inside, given.long())
         x = self.embedding(ids) + self.given(flags) + self.open(open_gaps.long())
         condition = self.clock(alpha)
-        rotation = layout.rotation(self.head_width, x.dtype)
-        for block in self.blocks:
-            if self.gradient_checkpointing and self.training:
-                x = checkpoint(block, x, condition, layout, rotation, use_reentrant=False)
-            else:
-                x = block(x, condition, layout, rotation)
+        x = self._through_blocks(x, condition, layout)
         shift, scale = self.modulation(condition).index_select(0, layout.sequence).unflatten(1, (2, -1)).unbind(1)
         x = self.norm(x) * (1 + scale) + shift
         logits = self.token_head(x[ids == self.vocab_size])
         if self.insertion_head is None:
             return logits, x.new_zeros(x.shape[0])
         return logits, self.insertion_head(gap_features(x, layout), alpha, Regions.of(lengths, given)) * open_gaps
+
+    def _through_blocks(self, x: Tensor, condition: Tensor, layout: Layout) -> Tensor:
+        bins = self.training and prefers_bins(x.device, self._compiled is not None)
+        if bins:
+            layout = layout.in_bins()
+            x = x.index_select(0, layout.slots)
+        rotation = layout.rotation(self.head_width, x.dtype)
+        for block in self.blocks:
+            call = block if self._compiled is None or not bins else partial(self._compiled, block)
+            if self.gradient_checkpointing and self.training:
+                x = checkpoint(call, x, condition, layout, rotation, use_reentrant=False)
+            else:
+                x = call(x, condition, layout, rotation)
+        return x.index_select(0, layout.back) if bins else x
 
 
 def gap_features(x: Tensor, layout: Layout) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
-from flexmdm.backbones.dit import DiT
+from flexmdm.backbones.dit import ACTIVATIONS, DiT
 from flexmdm.canvas import Canvas, gaps_of
 from flexmdm.denoiser import Prediction
 from flexmdm.generation import Generation, Sample, generate, stream
@@ -61,7 +61,8 @@ class FlexMDMConfig(PretrainedConfig):
 
     Args:
         vocab_size, hidden_size, num_layers, num_heads, condition_size, dropout, insertions, expected_gap, regions,
-        clock, neighbours: as `DiT` has them. Earlier checkpoints have no ``regions``, and ``waves`` as their clock.
+        clock, activation, neighbours: as `DiT` has them. Earlier checkpoints have no ``regions``, and ``waves`` as
+            their clock.
 
     >>> FlexMDMConfig(vocab_size=10).mask_id
     10
@@ -80,6 +81,7 @@ class FlexMDMConfig(PretrainedConfig):
     neighbours: bool = False
     regions: Sequence[float] | None = None
     clock: str = "waves"
+    activation: str = "gelu"
     mask_id: Any = None  # how a canvas writes a mask; default: V, outside the vocabulary
     interpolant: Any = None  # the schedules, as FlexMDMInterpolant.to_dict writes them; default: linear
     task: dict[str, Any] | None = None  # what it was trained on, with everything that is needed to use it again
@@ -101,6 +103,8 @@ class FlexMDMConfig(PretrainedConfig):
             raise ValueError(f"regions must be a mean and a variance, both positive, got {self.regions}")
         if self.clock not in ("waves", "logarithms"):
             raise ValueError(f"clock must be waves or logarithms, got {self.clock!r}")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be {' or '.join(ACTIVATIONS)}, got {self.activation!r}")
         if set(self.interpolant) != {"insertion", "unmasking"}:
             raise ValueError(f"interpolant must have the schedules insertion and unmasking, got {self.interpolant}")
         FlexMDMInterpolant.from_dict(self.interpolant)

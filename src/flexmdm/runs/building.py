@@ -58,6 +58,7 @@ def build(config: RunConfig, task: Task | None = None) -> tuple[Task, FlexMDMMod
         dropout=network.dropout,
         neighbours=network.neighbours,
         clock=network.clock,
+        activation=network.activation,
         **common,
     )
     return task, FlexMDMModel(new)

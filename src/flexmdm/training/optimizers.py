@@ -13,14 +13,17 @@ from flexmdm.training.recipe import Recipe
 class Muon(torch.optim.Optimizer):
     """Momentum whose step has all singular values near 1, by Newton-Schulz iterations, at the scale of AdamW's steps.
 
-    Unlike `torch.optim.Muon` it iterates on all matrices of one shape at once and in their own precision (bfloat16,
-    which that one always takes, is several times slower on a CPU), and takes a stack of matrices, such as the
+    Unlike `torch.optim.Muon` it iterates on all matrices of one shape at once, in their own precision unless
+    ``in_bfloat16`` (which most CPUs are several times slower with), and takes a stack of matrices, such as the
     projections to queries, keys and values, apart: ``pieces`` of a group of parameters says how many lie on top of each
     other. The momentum is Nesterov's.
     """
 
-    def __init__(self, params: Any, lr: float, weight_decay: float = 0.0, momentum: float = 0.95) -> None:
+    def __init__(
+        self, params: Any, lr: float, weight_decay: float = 0.0, momentum: float = 0.95, in_bfloat16: bool = False
+    ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "pieces": 1})
+        self._in_bfloat16 = in_bfloat16
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -42,7 +45,8 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
         ahead = torch.stack(torch._foreach_lerp(gradients, momenta, group["momentum"]))
         rows, columns = shape[0] // group["pieces"], shape[1]
-        directions = orthogonal(ahead.view(-1, rows, columns)).view(-1, *shape)
+        ahead = ahead.view(-1, rows, columns)
+        directions = orthogonal(ahead.bfloat16() if self._in_bfloat16 else ahead).to(ahead).view(-1, *shape)
         torch._foreach_mul_(members, 1 - group["lr"] * group["weight_decay"])
         scale = _RMS_OF_ADAMW * max(rows, columns) ** 0.5
         torch._foreach_add_(members, list(directions.unbind(0)), alpha=-group["lr"] * scale)
@@ -114,4 +118,5 @@ def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     if recipe.optimizer == "adamw":
         return adamw
     groups = [{"params": stacks, "pieces": 3}, {"params": matrices}]
-    return Together(Muon(groups, recipe.learning_rate, recipe.weight_decay), adamw)
+    half = recipe.dtype == "bfloat16"
+    return Together(Muon(groups, recipe.learning_rate, recipe.weight_decay, in_bfloat16=half), adamw)

@@ -42,6 +42,7 @@ class Network:
         "gap", help="Insertion head: count (what is missing in a region, then where), or gap (each gap on its own)."
     )
     clock: Literal["logarithms", "waves"] = setting("waves", help="Features of the clock: logarithms or waves.")
+    activation: Literal["gelu", "squared_relu"] = "gelu"  # of a new DiT
     neighbours: bool = True
     architecture: Literal["dit", "llada"] = setting(
         "dit", help="Architecture of a new network: dit, or llada for the shape of LLaDA. [default: dit]"
