@@ -130,12 +130,13 @@ def train(
 ) -> tuple[FlexMDMModel, int, float]:
     """Train a network for some steps or seconds of processor time; return it with both numbers."""
     data = source.draw(20_000, seed=1)
-    interpolant, lengths, layout = SCHEDULES[schedules], data.lengths.double(), layout_of_schedules(schedules)
+    interpolant, layout = SCHEDULES[schedules], layout_of_schedules(schedules)
+    shares = (torch.bincount(data.lengths) / len(data)).tolist()
     torch.manual_seed(seed)
     config = FlexMDMConfig(
         vocab_size=layout.vocabulary(TOKENS), hidden_size=64, num_layers=3, num_heads=4, condition_size=64,
         dropout=0.0, neighbours=True, insertions=layout.inserts,
-        regions=(float(lengths.mean()), float(lengths.var())) if setup.counts and layout.inserts else None,
+        regions={"whole": shares, "between": shares} if setup.counts and layout.inserts else None,
         clock="logarithms" if setup.counts else "waves", interpolant=interpolant.to_dict(),
     )  # fmt: skip
     model = FlexMDMModel(config).train()

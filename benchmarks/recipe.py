@@ -42,7 +42,7 @@ COMMON: dict[str, dict[str, Any]] = {
     },
     "recipe": {
         "batch_size": 256, "optimizer": "muon", "learning_rate": 4e-3, "clip": 50.0, "warmup": 50, "ema": 0.99,
-        "schedule": "trapezoid", "keep": 1,
+        "schedule": "trapezoid", "keep": 1, "largest_weight": 1.0,
     },
     "interpolant": {
         "insertion": {"name": "early", "exponent": 4.0}, "unmasking": {"name": "polynomial", "exponent": 3.0},
@@ -56,10 +56,12 @@ CHANGES: dict[str, dict[str, Any]] = {
     "AdamW, learning rate 1e-3": {"recipe.optimizer": "adamw", "recipe.learning_rate": 1e-3},
     "AdamW, learning rate 3e-3": {"recipe.optimizer": "adamw", "recipe.learning_rate": 3e-3},
     "gradients clipped at 1": {"recipe.clip": 1.0},
+    "weights of states as in the likelihood": {"recipe.largest_weight": None},
     "weights of states up to 4": {"recipe.largest_weight": 4.0},
-    "weights of states up to 1": {"recipe.largest_weight": 1.0},
     "weights of states up to 0.2": {"recipe.largest_weight": 0.2},
+    "squared ReLU": {"network.activation": "squared_relu"},
     "weight decay 0.1": {"recipe.weight_decay": 0.1},
+    "dropout 0.1": {"network.dropout": 0.1},
     "cosine": {"recipe.schedule": "cosine"},
     "batches of 128, twice the steps": {"recipe.batch_size": 128, "recipe.steps": 2.0},
     "batches of 512, half the steps": {"recipe.batch_size": 512, "recipe.steps": 0.5},

@@ -6,13 +6,14 @@ import torch
 from flexmdm import Canvas, Ragged
 from flexmdm.backbones.dit import DiT, LogClock
 from flexmdm.backbones.heads import CountHead, Regions, insertion_head
+from flexmdm.backbones.model import FlexMDMConfig
 from flexmdm.canvas import Prompt
 
 SMALL = {"vocab_size": 5, "hidden": 32, "layers": 2, "heads": 2, "condition": 16, "dropout": 0.0}
 
 
 def head_and_gaps(randomised, num: int = 30):
-    head = randomised(CountHead(16, 8, mean=12.0, variance=80.0), seed=3)
+    head = randomised(CountHead(16, 8, (12.0, 80.0)), seed=3)
     lengths = torch.tensor([5, 0, num - 8])
     given = torch.zeros(int(lengths.sum()), dtype=torch.bool)
     given[[2, 9]] = True
@@ -40,7 +41,7 @@ def test_regions_are_the_gaps_between_given_entries():
 def test_the_count_of_negative_binomial_lengths_is_exact_before_training():
     """E[missing | n free, alpha] by summing over lengths, against the head with nothing learned."""
     mean, shape = 9.0, 2.5
-    head = silent(CountHead(4, 8, mean, mean + mean**2 / shape))
+    head = silent(CountHead(4, 8, (mean, mean + mean**2 / shape)))
     length = torch.arange(400, dtype=torch.float64)
     log_p = torch.lgamma(length + shape) - torch.lgamma(length + 1) + length * math.log(mean / (mean + shape))
     for n, alpha in ((0, 0.0), (0, 0.3), (1, 0.01), (4, 0.1), (10, 0.7)):
@@ -55,8 +56,40 @@ def test_the_count_of_negative_binomial_lengths_is_exact_before_training():
         assert torch.allclose(g, g.mean().expand(n + 1))
 
 
+def test_the_count_of_any_law_of_lengths_is_exact_before_training_up_to_the_share_of_unseen_sizes():
+    """Nothing given: the law of whole sequences. Beside given entries: the law of regions there."""
+    laws = {"whole": [0.0] * 5 + [0.3] + [0.0] * 20 + [0.7], "between": [0.6, 0.0, 0.1, 0.3]}
+    head = silent(CountHead(4, 8, laws))
+    for name, n, alpha in (
+        ("whole", 0, 0.0), ("whole", 0, 0.2), ("whole", 3, 0.3), ("whole", 6, 0.5),
+        ("between", 0, 0.0), ("between", 0, 0.5), ("between", 1, 0.1), ("between", 2, 0.9),
+    ):  # fmt: skip
+        share = torch.tensor(laws[name], dtype=torch.float64)
+        ways = torch.tensor([math.comb(size, n) * (1 - alpha) ** max(size - n, 0) for size in range(len(share))])
+        missing = (torch.arange(len(share)) - n).clamp(min=0)
+        expected = float((share * ways * missing).sum() / (share * ways).sum())
+        given = torch.tensor([False] * n + [True] * (name == "between"))
+        regions = Regions.of(torch.tensor([len(given)]), given)
+        g = regions.sum(head(torch.randn(len(given) + 1, 4), torch.tensor([alpha]), regions))
+        assert float(g[0].detach()) == pytest.approx(expected, rel=0.02)
+
+
+def test_more_tokens_than_any_sequence_of_the_data_had_leave_a_finite_count():
+    head = silent(CountHead(4, 8, {"whole": [0.0, 1.0], "between": [1.0]}))
+    regions = Regions.of(torch.tensor([40]), torch.zeros(40, dtype=torch.bool))
+    for clock in (0.0, 0.5, 1.0):
+        g = head(torch.zeros(41, 4), torch.tensor([clock]), regions)
+        assert bool(g.isfinite().all()) and float(g.min().detach()) >= 0
+
+
+def test_statistics_that_are_none_are_refused():
+    for wrong in ((1.0,), (0.0, 1.0), {"whole": [1.0]}, {"whole": [0.0], "between": [1.0]}):
+        with pytest.raises(ValueError, match="regions must"):
+            FlexMDMConfig(vocab_size=5, regions=wrong)
+
+
 def test_lengths_that_vary_less_than_poisson_start_from_a_poisson_count():
-    head = silent(CountHead(4, 8, mean=6.0, variance=1.0))
+    head = silent(CountHead(4, 8, (6.0, 1.0)))
     g = head(torch.zeros(3, 4), torch.tensor([0.5]), Regions.of(torch.tensor([2]), torch.zeros(2, dtype=torch.bool)))
     assert float(g.sum().detach()) == pytest.approx(3.0, rel=0.01)
 
@@ -136,6 +169,6 @@ def test_a_count_that_nothing_bounds_stays_finite_and_closed_gaps_stay_0():
 
 
 def test_the_mean_over_many_gaps_does_not_overflow_in_half_precision():
-    head = CountHead(4, 8, mean=10.0, variance=60.0).half()
+    head = CountHead(4, 8, (10.0, 60.0)).half()
     regions = Regions.of(torch.tensor([3000]), torch.zeros(3000, dtype=torch.bool))
     assert bool(head(torch.full((3001, 4), 40.0).half(), torch.tensor([0.5]), regions).isfinite().all())

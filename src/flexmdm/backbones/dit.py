@@ -7,7 +7,7 @@ a canvas: row 0 (the start) stands left of gap 0, and row i (entry i - 1) stands
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import MethodType
 
@@ -24,7 +24,7 @@ from flexmdm.backbones.attention import (
     rotary_frequencies,
     rotate,
 )
-from flexmdm.backbones.heads import Regions, insertion_head
+from flexmdm.backbones.heads import Regions, Statistics, insertion_head
 
 _CLOCK_SCALE = 1000.0  # sinusoids are made for thousands of positions, not for [0, 1]
 _CLOCK_WAVES = 128
@@ -143,7 +143,7 @@ class DiT(nn.Module):
         hidden, layers, heads, condition, dropout: its size.
         insertions: whether it has an insertion head; an MDM has none.
         expected_gap: g of every gap before training, for a head that looks at each gap on its own.
-        regions: mean and variance of the free tokens of a region in the data, for a head that counts (`CountHead`).
+        regions: statistics of the free tokens of a region in the data, for a head that counts (`CountHead`).
         clock: features of alpha, ``logarithms`` or ``waves``.
         activation: ``gelu``, or ``squared_relu``, which is cheaper on a CPU.
         neighbours: whether two heads of the first block start with `neighbour_biases`, left and right.
@@ -167,7 +167,7 @@ class DiT(nn.Module):
         insertions: bool = True,
         expected_gap: float = 1.0,
         neighbours: bool = False,
-        regions: Sequence[float] | None = None,
+        regions: Statistics | None = None,
         clock: str = "waves",
         activation: str = "gelu",
     ) -> None:

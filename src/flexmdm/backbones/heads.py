@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +16,11 @@ _LEAST_REST = 1e-6  # log(1 - alpha) stays finite at alpha = 1
 _LARGEST_LOG = 20.0  # of a count: closed regions, which nothing teaches, must not overflow
 _LARGEST_SHAPE = 1000.0  # of a negative-binomial law that is nearly Poisson
 _SOFTPLUS_ONE = math.log(math.e - 1)  # softplus of this is 1
+_UNSEEN = 1e-3  # how probable it is that a region has a size that the data do not show
+_WHOLE, _BETWEEN = "whole", "between"  # regions of canvases with nothing given, and those beside given entries
+
+Statistics = Sequence[float] | Mapping[str, Sequence[float]]
+"""What is known of the sizes of regions: mean and variance, or the share of each size for `whole` and for `between`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,15 +31,17 @@ class Regions:
         of_gap: ``[N + B]``, the region of each gap.
         sequence: ``[R]``, the sequence of each region.
         free: ``[R]``, the number of free entries in each region: one less than its gaps.
+        whole: ``[R]`` bool, whether it is the only region of its sequence, in which nothing is given then.
 
     >>> regions = Regions.of(torch.tensor([3, 0]), given=torch.tensor([False, True, False]))
-    >>> regions.of_gap.tolist(), regions.free.tolist()
-    ([0, 0, 1, 1, 2], [1, 1, 0])
+    >>> regions.of_gap.tolist(), regions.free.tolist(), regions.whole.tolist()
+    ([0, 0, 1, 1, 2], [1, 1, 0], [False, False, True])
     """
 
     of_gap: Tensor
     sequence: Tensor
     free: Tensor
+    whole: Tensor
 
     @classmethod
     def of(cls, lengths: Tensor, given: Tensor) -> Regions:
@@ -44,7 +53,8 @@ class Regions:
         starts = torch.ones_like(behind_entry).masked_scatter(behind_entry, given.bool())
         of_gap = starts.long().cumsum(0) - 1
         sizes = torch.bincount(of_gap)
-        return cls(of_gap, gaps[starts], sizes - 1)
+        of_region = gaps[starts]
+        return cls(of_gap, of_region, sizes - 1, torch.bincount(of_region, minlength=len(lengths))[of_region] == 1)
 
     def sum(self, values: Tensor) -> Tensor:
         """Add up the values of the gaps of each region: ``[N + B, ...]`` -> ``[R, ...]``."""
@@ -80,22 +90,80 @@ class GapHead(nn.Module):
         return F.softplus(self.start + level + F.softplus(slope) * rest)
 
 
+@dataclass(frozen=True)
+class SizeLaw:
+    """The law of the number L of free tokens in a region: negative-binomial, or mostly that of the data.
+
+    With q = 1 - alpha and n of them there, E[missing | n, alpha] = sum_L p(L) C(L, n) q^(L - n) (L - n) over the same
+    sum without its last factor. For a negative-binomial law with mean m and shape k = m^2 / (variance - m) it is
+    (n + k) q / (alpha + k / m). The data's own law gets a small share of the negative-binomial one with the same mean
+    and variance, so that no size is impossible.
+
+    >>> law = SizeLaw.of_sizes(torch.tensor([0, 1, 0, 3]))  # once a single token, three times three
+    >>> law.log_missing(torch.tensor([0, 1, 2]), torch.tensor([0.0, 0.5, 0.5])).exp()
+    tensor([2.5000, 1.3845, 1.0002])
+    """
+
+    mean: float
+    shape: float
+    log_shares: tuple[float, ...] = ()  # of the sizes 0, 1, 2 ... in the data; none for a negative-binomial law
+
+    @classmethod
+    def of_moments(cls, mean: float, variance: float, log_shares: Sequence[float] = ()) -> SizeLaw:
+        """Return the negative-binomial law with this mean and variance, and what the data show beside it."""
+        excess = max(variance - mean, mean**2 / _LARGEST_SHAPE)
+        return cls(mean, min(mean**2 / excess, _LARGEST_SHAPE), tuple(log_shares))
+
+    @classmethod
+    def of_sizes(cls, shares: Tensor) -> SizeLaw:
+        """Return the law of data in which size L has the share ``shares[L]``, or as many regions."""
+        shares = shares.double() / shares.sum()
+        size = torch.arange(len(shares), dtype=torch.float64)
+        mean = float((shares * size).sum())
+        variance = float((shares * (size - mean) ** 2).sum())
+        return cls.of_moments(max(mean, 0.1), max(variance, 0.1), shares.log().tolist())
+
+    def log_missing(self, free: Tensor, alpha: Tensor) -> Tensor:
+        """Return log E[missing | n, alpha] for ``free`` ``[R]`` and clocks ``[R]``."""
+        n, rest, k = free.float(), _log_rest(alpha), self.shape
+        expected = (n + k).log() - (alpha + k / self.mean).log() + rest
+        if not self.log_shares:
+            return expected
+        shown = (k + alpha * self.mean).log()  # n of them, over alpha^n, which is in all sums
+        chance = torch.lgamma(n + k) - torch.lgamma(n + 1) - math.lgamma(k) + k * (math.log(k) - shown)
+        chance = chance + n * (math.log(self.mean) - shown) + math.log(_UNSEEN)
+        log_share, log_factorial = _tables(self.log_shares, free.device)
+        size = torch.arange(len(log_share), device=free.device)
+        missing = (size - free[:, None]).clamp(min=0)  # [R, sizes]
+        ways = log_factorial - log_factorial[missing] - torch.lgamma(n + 1)[:, None]
+        terms = log_share + ways + missing * rest[:, None] + math.log1p(-_UNSEEN)
+        terms = terms.masked_fill(size < free[:, None], -torch.inf)
+        number = torch.logaddexp((terms + missing.log()).logsumexp(1), chance + expected)
+        return number - torch.logaddexp(terms.logsumexp(1), chance)
+
+
+@lru_cache(maxsize=8)
+def _tables(log_shares: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the logarithms of the shares and of the factorials of all sizes."""
+    log_factorial = torch.lgamma(torch.arange(len(log_shares), dtype=torch.float64) + 1)
+    return torch.tensor(log_shares, device=device), log_factorial.float().to(device)
+
+
 class CountHead(nn.Module):
     """Count, then place: g_i = N share_i, with N the tokens missing in a region and a softmax over its gaps.
 
     The insertion loss of a region splits exactly into that of the count and that of the placement,
-    sum_i (g_i - G_i log g_i) = N - (sum_i G_i) log N - sum_i G_i log share_i. The count starts from its mean under
-    negative-binomial lengths, whatever the tokens: E[missing | n free, alpha] = (n + k) (1 - alpha) / (alpha + k / m)
-    with mean m and shape k = m^2 / (variance - m). The network adds log-linear corrections to it, from mean features
-    of the gaps and from what is counted. So the length, which grows like dn = n / alpha dalpha while few tokens are
-    there, does not hang on how well a network counts.
+    sum_i (g_i - G_i log g_i) = N - (sum_i G_i) log N - sum_i G_i log share_i. The count starts from what the sizes of
+    regions in the data say, whatever the tokens are (`SizeLaw`). The network adds log-linear corrections to it, from
+    mean features of the gaps and from what is counted. So the length, which grows like dn = n / alpha dalpha while few
+    tokens are there, does not hang on how well a network counts.
 
     Args:
         features: number of features of a gap.
         inner: width of the hidden layers.
-        mean, variance: of the number of free tokens of a region in the data.
+        statistics: of the number of free tokens of a region in the data.
 
-    >>> head = CountHead(features=4, inner=8, mean=10.0, variance=60.0)
+    >>> head = CountHead(features=4, inner=8, statistics=(10.0, 60.0))
     >>> regions = Regions.of(torch.tensor([0, 2]), given=torch.tensor([False, False]))
     >>> for layer in head.last_layers:
     ...     _ = nn.init.zeros_(layer.weight), nn.init.zeros_(layer.bias)
@@ -103,10 +171,14 @@ class CountHead(nn.Module):
     tensor([10.0000,  0.9524,  0.9524,  0.9524])
     """
 
-    def __init__(self, features: int, inner: int, mean: float, variance: float) -> None:
+    def __init__(self, features: int, inner: int, statistics: Statistics) -> None:
         super().__init__()
-        self.mean = mean
-        self.shape = min(mean**2 / max(variance - mean, mean**2 / _LARGEST_SHAPE), _LARGEST_SHAPE)
+        if isinstance(statistics, Mapping):
+            laws = [SizeLaw.of_sizes(torch.tensor(statistics[name])) for name in (_WHOLE, _BETWEEN)]
+        else:
+            mean, variance = statistics
+            laws = [SizeLaw.of_moments(mean, variance)] * 2
+        self.whole, self.between = laws
         self.place = _mlp(features, inner, 1)
         self.count = _mlp(features + 5, inner, 2)
 
@@ -125,32 +197,44 @@ class CountHead(nn.Module):
     def _log_count(self, features: Tensor, alpha: Tensor, regions: Regions) -> Tensor:
         """Return the logarithm of N for each region, ``[R]``."""
         alpha = alpha.float()[regions.sequence]
-        free, rest = regions.free.float(), _log_rest(alpha)
-        arrived = (alpha + self.shape / self.mean).log()
+        free, rest, mean = regions.free.float(), _log_rest(alpha), self.between.mean
         counted = torch.stack(
             [
                 torch.log1p(free),
-                (alpha + 1 / self.mean).log(),
+                (alpha + 1 / mean).log(),
                 rest.clamp(min=-7),
-                torch.log1p(free) - torch.log1p(self.mean * alpha),
+                torch.log1p(free) - torch.log1p(mean * alpha),
                 1 / (1 + free),
             ],
             1,
         )  # [R, 5]
+        start = self.between.log_missing(regions.free, alpha)
+        if self.whole is not self.between:
+            start = torch.where(regions.whole, self.whole.log_missing(regions.free, alpha), start)
         pooled = (regions.sum(features.float()) / (regions.free + 1)[:, None]).to(features.dtype)
         level, slope = self.count(torch.cat([pooled, counted.to(features.dtype)], 1)).float().unbind(1)
         slope = F.softplus(slope + _SOFTPLUS_ONE)  # 1 before training, never negative
-        return (free + self.shape).log() - arrived + level + slope * rest
+        return start + level + (slope - 1) * rest
 
 
 def insertion_head(
-    features: int, inner: int, expected_gap: float, regions: Sequence[float] | None
+    features: int, inner: int, expected_gap: float, statistics: Statistics | None
 ) -> GapHead | CountHead:
-    """Return a head that counts if the mean and variance of the free tokens of a region are known, else one per gap."""
-    if regions is None:
+    """Return a head that counts if something is known of the sizes of regions, else one per gap."""
+    if statistics is None:
         return GapHead(features, inner, expected_gap)
-    mean, variance = regions
-    return CountHead(features, inner, mean, variance)
+    return CountHead(features, inner, statistics)
+
+
+def read_statistics(stored: Any) -> Statistics | None:
+    """Return statistics as a configuration stores them; raise if they are none."""
+    if isinstance(stored, Mapping):
+        if set(stored) != {_WHOLE, _BETWEEN} or not all(min(shares) >= 0 < sum(shares) for shares in stored.values()):
+            raise ValueError(f"regions must have shares of sizes for {_WHOLE} and {_BETWEEN}, got {stored}")
+        return {name: list(shares) for name, shares in stored.items()}
+    if stored is not None and not (len(stored) == 2 and min(stored) > 0):
+        raise ValueError(f"regions must be a mean and a variance, both positive, got {stored}")
+    return stored and list(stored)
 
 
 def _mlp(features: int, inner: int, outputs: int) -> nn.Sequential:

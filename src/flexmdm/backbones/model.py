@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 from transformers.utils.generic import ModelOutput
 
 from flexmdm.backbones.dit import ACTIVATIONS, DiT
+from flexmdm.backbones.heads import read_statistics
 from flexmdm.canvas import Canvas, gaps_of
 from flexmdm.denoiser import Prediction
 from flexmdm.generation import Generation, Sample, generate, stream
@@ -79,7 +80,7 @@ class FlexMDMConfig(PretrainedConfig):
     insertions: bool = True
     expected_gap: float = 1.0
     neighbours: bool = False
-    regions: Sequence[float] | None = None
+    regions: Any = None  # statistics of the sizes of regions, see `flexmdm.backbones.heads.Statistics`
     clock: str = "waves"
     activation: str = "gelu"
     mask_id: Any = None  # how a canvas writes a mask; default: V, outside the vocabulary
@@ -87,7 +88,7 @@ class FlexMDMConfig(PretrainedConfig):
     task: dict[str, Any] | None = None  # what it was trained on, with everything that is needed to use it again
 
     def __post_init__(self, **kwargs: Any) -> None:
-        self.regions = self.regions and list(self.regions)
+        self.regions = read_statistics(self.regions)
         self.mask_id = self.vocab_size if self.mask_id is None else self.mask_id
         self.interpolant = FlexMDMInterpolant().to_dict() if self.interpolant is None else self.interpolant
         for name in ("vocab_size", "hidden_size", "num_layers", "num_heads", "condition_size"):
@@ -99,8 +100,6 @@ class FlexMDMConfig(PretrainedConfig):
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
         if not self.expected_gap > 0:
             raise ValueError(f"expected_gap must be positive, got {self.expected_gap}; for an MDM say insertions=False")
-        if self.regions is not None and not (len(self.regions) == 2 and min(self.regions) > 0):
-            raise ValueError(f"regions must be a mean and a variance, both positive, got {self.regions}")
         if self.clock not in ("waves", "logarithms"):
             raise ValueError(f"clock must be waves or logarithms, got {self.clock!r}")
         if self.activation not in ACTIVATIONS:

@@ -17,6 +17,8 @@ from flexmdm.tasks.registry import task_of
 from flexmdm.tasks.task import Task
 from flexmdm.training.recipe import Network
 
+_MEASURED = 16_384  # training sequences whose regions are counted
+
 
 def settle(config: RunConfig, folder: Path | None, console: Console) -> tuple[RunConfig, Task]:
     """Return a configuration with all defaults of task and schedules, so that equal runs are equal, and the task."""
@@ -103,14 +105,22 @@ def _expected_gap(task: Task, interpolant: FlexMDMInterpolant) -> float:
     return max(2 * float(missing.double().mean()), 0.1) if len(missing) else 1.0
 
 
-def _regions(task: Task) -> tuple[float, float]:
-    """Return the mean and variance of the number of free tokens in an open gap of the task's templates."""
-    count = min(len(task.train), 4096)
+def _regions(task: Task) -> dict[str, list[float]]:
+    """Return the shares of the numbers of free tokens in the open gaps of a task's templates, for a `CountHead`."""
+    count = min(len(task.train), _MEASURED)
     _, template = task.train.take(torch.arange(count), torch.arange(count))
-    sizes = torch.zeros(len(template.open_gaps.values), dtype=torch.float64)
-    sizes.index_add_(0, template.token_gaps[~template.given], torch.ones(int((~template.given).sum())).double())
-    sizes = sizes[template.open_gaps.values]
-    return (max(float(sizes.mean()), 0.1), max(float(sizes.var()), 0.1)) if len(sizes) > 1 else (1.0, 1.0)
+    sizes = torch.zeros(len(template.open_gaps.values), dtype=torch.int64)
+    sizes.index_add_(0, template.token_gaps[~template.given], torch.ones(int((~template.given).sum())).long())
+    rows, is_open = template.open_gaps.rows, template.open_gaps.values
+    whole = (template.open_gaps.lengths == 1)[rows]
+    found = {"whole": sizes[is_open & whole], "between": sizes[is_open & ~whole]}
+    either = sizes[is_open]
+    return {name: _shares(of if len(of) else either) for name, of in found.items()}
+
+
+def _shares(sizes: torch.Tensor) -> list[float]:
+    """Return the share of each size from 0 on, rounded to what a configuration should hold."""
+    return [round(share, 6) for share in (torch.bincount(sizes).double() / max(len(sizes), 1)).tolist()] or [1.0]
 
 
 def describe(
