@@ -10,6 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAPER = (ROOT / "docs" / "paper.md").read_text()
 README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PYTHON = [(page, code) for page in PAGES for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)]
+LINKS = [(page, link) for page in PAGES for link in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text())]
 
 
 def _named_tests():
@@ -46,12 +49,16 @@ def _has(module, name):
     return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}")
 
 
-@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
-def test_the_python_of_the_readme_runs(code, capsys):
-    exec(compile(code, "README.md", "exec"), {})
+@pytest.mark.parametrize(("page", "code"), PYTHON, ids=[f"{page.stem}-{i}" for i, (page, _) in enumerate(PYTHON)])
+def test_the_python_of_a_page_runs(page, code, capsys):
+    exec(compile(code, page.name, "exec"), {})
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize("link", re.findall(r"\]\((?!http)([^)#]+)\)", README + PAPER))
-def test_links_lead_somewhere(link):
-    assert (ROOT / link).exists() or (ROOT / "docs" / link).exists()
+@pytest.mark.parametrize(("page", "link"), LINKS, ids=[f"{page.stem}-{link}" for page, link in LINKS])
+def test_links_lead_somewhere(page, link):
+    assert (page.parent / link).exists()
+
+
+def test_the_readme_is_one_screen_and_a_half():
+    assert len(README.splitlines()) <= 150
