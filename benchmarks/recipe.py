@@ -59,6 +59,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "weights of states as in the likelihood": {"recipe.largest_weight": None},
     "weights of states up to 4": {"recipe.largest_weight": 4.0},
     "weights of states up to 0.2": {"recipe.largest_weight": 0.2},
+    "pairs of neighbours": {"network.pairs": 16384},
     "squared ReLU": {"network.activation": "squared_relu"},
     "weight decay 0.1": {"recipe.weight_decay": 0.1},
     "dropout 0.1": {"network.dropout": 0.1},

@@ -20,7 +20,7 @@ from torch import nn
 from flexmdm import Canvas, Ragged
 from flexmdm.backbones import dit
 from flexmdm.backbones.attention import Layout, prefers_bins
-from flexmdm.backbones.dit import Block, Clock, DiT
+from flexmdm.backbones.dit import Block, Clock, DiT, hashed_pairs
 from flexmdm.backbones.heads import GapHead, Regions
 from flexmdm.backbones.model import FlexMDMConfig
 
@@ -457,6 +457,37 @@ def test_bins_are_for_training_in_half_precision_or_compiled_on_a_cpu():
         assert prefers_bins(cpu, compiled=False)
         with torch.no_grad():
             assert not prefers_bins(cpu, compiled=True)
+
+
+def test_pairs_of_neighbours_are_told_apart_and_stay_within_their_sequence():
+    ids, layout = torch.tensor([8, 1, 2, 8, 1, 2, 3, 2, 1]), Layout.of(torch.tensor([3, 6]))
+    left, right = hashed_pairs(ids, layout, rows=2**20)
+    assert left[1] == left[4] and left[0] == left[3]  # (start, outside) and (outside, outside)
+    assert left[2] == left[5]  # (1, start)
+    assert len({left[2].item(), left[6].item(), left[7].item(), left[8].item()}) == 4
+    assert right[0] == right[3] and right[2] == right[8]  # (1, 2) and (outside, outside)
+    assert right[1] != right[4]  # (2, outside) and (2, 3)
+    assert not bool((left == right).any())  # the side counts
+
+
+def test_hashes_of_pairs_are_spread_evenly():
+    ids = torch.randint(0, 4096, (80_000,), generator=torch.Generator().manual_seed(0))
+    for pair in hashed_pairs(ids, Layout.of(torch.tensor([80_000])), rows=1000):
+        counts = torch.bincount(pair, minlength=1000).double()
+        assert 6 < float(counts.std()) < 12  # 9 for even chances, and 80 on average
+
+
+def test_with_pairs_of_neighbours_a_sequence_has_the_same_answer_in_any_company(randomised):
+    network = DiT(**SMALL, pairs=50)
+    canvas, alpha = states([7, 0, 12, 3])
+    before = ask(DiT(**SMALL), canvas, alpha)
+    assert all(a.shape == b.shape for a, b in zip(ask(network, canvas, alpha), before, strict=True))
+    assert not network.pairs.weight.any()  # at first they change nothing
+    network = randomised(network).eval()
+    log_f, g = ask(network, canvas, alpha)
+    alone = [ask(network, canvas[b], alpha[b : b + 1]) for b in range(4)]
+    same(torch.cat([a[0] for a in alone]), log_f)
+    same(torch.cat([a[1] for a in alone]), g)
 
 
 def test_the_activation_is_the_one_that_is_named():

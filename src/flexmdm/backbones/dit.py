@@ -29,6 +29,8 @@ from flexmdm.backbones.heads import Regions, Statistics, insertion_head
 _CLOCK_SCALE = 1000.0  # sinusoids are made for thousands of positions, not for [0, 1]
 _CLOCK_WAVES = 128
 _CLOCK_EDGE = 1e-3  # where the logarithms of alpha and 1 - alpha level off
+_OUTSIDE = -1  # the id of what stands beyond the ends of a sequence, for pairs of neighbours
+_MIX = (2654435761, 2246822519, 3266489917)  # odd numbers, for hashes of pairs
 _OCTAVES = (1.0, 2.0, 4.0, 8.0)  # half waves of a coordinate of the clock
 _EMBEDDING_SCALE = 0.3  # with the usual 0.02 a maze model took about twice as long to start learning
 _SIDES = (-1, 1)  # left and right
@@ -146,6 +148,8 @@ class DiT(nn.Module):
         regions: statistics of the free tokens of a region in the data, for a head that counts (`CountHead`).
         clock: features of alpha, ``logarithms`` or ``waves``.
         activation: ``gelu``, or ``squared_relu``, which is cheaper on a CPU.
+        pairs: rows of a table of embeddings for the two entries left and the two right of each entry (`hashed_pairs`),
+            0 for none. On text a small network then need not learn pairs of tokens in its blocks.
         neighbours: whether two heads of the first block start with `neighbour_biases`, left and right.
 
     >>> network = DiT(vocab_size=5, hidden=32, layers=1, heads=2, condition=16)
@@ -170,12 +174,14 @@ class DiT(nn.Module):
         regions: Statistics | None = None,
         clock: str = "waves",
         activation: str = "gelu",
+        pairs: int = 0,
     ) -> None:
         super().__init__()
         self.vocab_size, self.heads, self.head_width, self.neighbours = vocab_size, heads, hidden // heads, neighbours
         self.embedding = nn.Embedding(vocab_size + 2, hidden)  # clean tokens, the mask, the start
         self.given = nn.Embedding(2, hidden)
         self.open = nn.Embedding(2, hidden)
+        self.pairs = nn.Embedding(pairs, hidden) if pairs else None
         self.clock = (
             LogClock(condition, condition) if clock == "logarithms" else Clock(_CLOCK_WAVES, condition, condition)
         )
@@ -210,7 +216,8 @@ class DiT(nn.Module):
         """Return the layers that start at zero: flags, modulations and gates (AdaLN-zero), ends of both heads."""
         insertions = [] if self.insertion_head is None else self.insertion_head.last_layers
         modulations = [self.modulation, *(block.get_submodule("modulation") for block in self.blocks)]
-        return [self.given, self.open, self.token_head, *insertions, *modulations]
+        pairs = [] if self.pairs is None else [self.pairs]
+        return [self.given, self.open, *pairs, self.token_head, *insertions, *modulations]
 
     def compile_blocks(self) -> None:
         """Compile blocks: whole ones on bins, elsewhere all but attention, which depends on how a batch is cut."""
@@ -240,6 +247,9 @@ class DiT(nn.Module):
         ids = torch.full_like(layout.sequence, self.vocab_size + 1).masked_scatter(inside, tokens)
         flags = torch.zeros_like(layout.sequence).masked_scatter(inside, given.long())
         x = self.embedding(ids) + self.given(flags) + self.open(open_gaps.long())
+        if self.pairs is not None:
+            for pair in hashed_pairs(ids, layout, self.pairs.num_embeddings):
+                x = x + self.pairs(pair)
         condition = self.clock(alpha)
         x = self._through_blocks(x, condition, layout)
         shift, scale = self.modulation(condition).index_select(0, layout.sequence).unflatten(1, (2, -1)).unbind(1)
@@ -262,6 +272,21 @@ class DiT(nn.Module):
             else:
                 x = call(x, condition, layout, rotation)
         return x.index_select(0, layout.back) if bins else x
+
+
+def hashed_pairs(ids: Tensor, layout: Layout, rows: int) -> list[Tensor]:
+    """Return a number below ``rows`` for the two entries left and for the two right of each row, ``[R]`` each.
+
+    Equal pairs have equal numbers, different ones seldom. Beyond the ends of a sequence stands one and the same id.
+    """
+    size = layout.offsets.diff()[layout.sequence]
+
+    def beside(step: int) -> Tensor:
+        place = layout.position + step
+        return torch.where((place >= 0) & (place < size), ids.roll(-step), _OUTSIDE)
+
+    pairs = (beside(-1), beside(-2), 0), (beside(1), beside(2), 1)
+    return [((near * _MIX[0] + far * _MIX[1] + side * _MIX[2]) >> 15).remainder(rows) for near, far, side in pairs]
 
 
 def gap_features(x: Tensor, layout: Layout) -> Tensor:

@@ -62,8 +62,8 @@ class FlexMDMConfig(PretrainedConfig):
 
     Args:
         vocab_size, hidden_size, num_layers, num_heads, condition_size, dropout, insertions, expected_gap, regions,
-        clock, activation, neighbours: as `DiT` has them. Earlier checkpoints have no ``regions``, and ``waves`` as
-            their clock.
+        clock, activation, pairs, neighbours: as `DiT` has them. Earlier checkpoints have no ``regions``, and ``waves``
+            as their clock.
 
     >>> FlexMDMConfig(vocab_size=10).mask_id
     10
@@ -83,6 +83,7 @@ class FlexMDMConfig(PretrainedConfig):
     regions: Any = None  # statistics of the sizes of regions, see `flexmdm.backbones.heads.Statistics`
     clock: str = "waves"
     activation: str = "gelu"
+    pairs: int = 0
     mask_id: Any = None  # how a canvas writes a mask; default: V, outside the vocabulary
     interpolant: Any = None  # the schedules, as FlexMDMInterpolant.to_dict writes them; default: linear
     task: dict[str, Any] | None = None  # what it was trained on, with everything that is needed to use it again

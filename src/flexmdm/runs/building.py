@@ -61,6 +61,7 @@ def build(config: RunConfig, task: Task | None = None) -> tuple[Task, FlexMDMMod
         neighbours=network.neighbours,
         clock=network.clock,
         activation=network.activation,
+        pairs=network.pairs,
         **common,
     )
     return task, FlexMDMModel(new)

@@ -43,6 +43,7 @@ class Network:
     )
     clock: Literal["logarithms", "waves"] = setting("waves", help="Features of the clock: logarithms or waves.")
     activation: Literal["gelu", "squared_relu"] = "gelu"  # of a new DiT
+    pairs: int = 0  # rows of a table for pairs of neighbours, in a new DiT
     neighbours: bool = True
     architecture: Literal["dit", "llada"] = setting(
         "dit", help="Architecture of a new network: dit, or llada for the shape of LLaDA. [default: dit]"
