@@ -103,7 +103,7 @@ def padded_pass(network: DiT, sample: InterpolantSample) -> tuple[Tensor, Tensor
     x = network.norm(x) * (1 + scale) + shift
     logits = network.token_head(x[(ids == network.vocab_size) & real])
     rows = Layout.of(lengths, varlen=True)  # of what is no padding; without buckets, as nothing attends any more
-    regions = Regions.of(canvas.lengths, canvas.given.values)
+    regions = Regions.of(canvas.lengths, canvas.given.values, ~canvas.is_mask)
     insertions = network.insertion_head(gap_features(x[real], rows), sample.alpha.float(), regions)
     return logits, insertions * canvas.open_gaps.values
 

@@ -17,7 +17,7 @@ def head_and_gaps(randomised, num: int = 30):
     lengths = torch.tensor([5, 0, num - 8])
     given = torch.zeros(int(lengths.sum()), dtype=torch.bool)
     given[[2, 9]] = True
-    regions = Regions.of(lengths, given)
+    regions = Regions.of(lengths, given, given)
     features = torch.randn(int(lengths.sum()) + 3, 16, generator=torch.Generator().manual_seed(0))
     return head, features, regions
 
@@ -32,10 +32,25 @@ def silent(head: CountHead) -> CountHead:
 def test_regions_are_the_gaps_between_given_entries():
     canvas = Canvas.of_prompts([Prompt.infill([[1], [2, 3]]), Prompt.empty(), Prompt.masks(2)], mask_id=9)
     canvas = canvas.insert_masks(torch.tensor([0, 2, 0, 0, 3, 0, 0, 0]))
-    regions = Regions.of(canvas.lengths, canvas.given.values)
+    regions = Regions.of(canvas.lengths, canvas.given.values, ~canvas.is_mask)
     assert regions.of_gap.tolist() == [0, 1, 1, 1, 2, 3, 4, 4, 4, 4, 5, 6, 7]
     assert regions.free.tolist() == [0, 2, 0, 0, 3, 0, 0, 0]
     assert regions.sequence.tolist() == [0, 0, 0, 0, 1, 2, 2, 2]
+    assert (
+        regions.whole.tolist() == [False] * 4 + [True] + [False] * 3
+    )  # the masks of the last were there from the start
+    assert torch.equal(regions.blank, regions.whole)
+
+
+def test_a_blank_canvas_is_counted_by_the_law_of_the_data_whatever_was_learned(randomised):
+    laws = {"whole": [0.1, 0.2, 0.0, 0.7], "between": [0.6, 0.4]}
+    network, untrained = randomised(DiT(**SMALL, regions=laws)), DiT(**SMALL, regions=laws)
+    canvas = Canvas(Ragged.from_lists([[5, 5], [5, 1], []]), mask_id=5)
+    inputs = canvas.tokens.values, canvas.lengths, canvas.given.values, canvas.open_gaps.values
+    (_, g), (_, start) = (net(*inputs, torch.full((3,), 0.3)) for net in (network, untrained))
+    totals, expected = (canvas.open_gaps.sum(x.detach()) for x in (g, start))
+    torch.testing.assert_close(totals[[0, 2]], expected[[0, 2]], rtol=1e-5, atol=0)
+    assert abs(float(totals[1] - expected[1])) > 1e-3  # here a token tells something
 
 
 def test_the_count_of_negative_binomial_lengths_is_exact_before_training():
@@ -50,7 +65,7 @@ def test_the_count_of_negative_binomial_lengths_is_exact_before_training():
         log_w = torch.where(missing >= 0, log_p + choose + missing * math.log1p(-alpha), -torch.inf)
         expected = float((log_w.softmax(0) * missing).sum())
         lengths = torch.tensor([n])
-        regions = Regions.of(lengths, torch.zeros(n, dtype=torch.bool))
+        regions = Regions.of(lengths, *torch.zeros(2, n, dtype=torch.bool))
         g = head(torch.randn(n + 1, 4), torch.tensor([alpha]), regions)
         assert float(g.sum().detach()) == pytest.approx(expected, rel=1e-4)
         assert torch.allclose(g, g.mean().expand(n + 1))
@@ -69,14 +84,14 @@ def test_the_count_of_any_law_of_lengths_is_exact_before_training_up_to_the_shar
         missing = (torch.arange(len(share)) - n).clamp(min=0)
         expected = float((share * ways * missing).sum() / (share * ways).sum())
         given = torch.tensor([False] * n + [True] * (name == "between"))
-        regions = Regions.of(torch.tensor([len(given)]), given)
+        regions = Regions.of(torch.tensor([len(given)]), given, given)
         g = regions.sum(head(torch.randn(len(given) + 1, 4), torch.tensor([alpha]), regions))
         assert float(g[0].detach()) == pytest.approx(expected, rel=0.02)
 
 
 def test_more_tokens_than_any_sequence_of_the_data_had_leave_a_finite_count():
     head = silent(CountHead(4, 8, {"whole": [0.0, 1.0], "between": [1.0]}))
-    regions = Regions.of(torch.tensor([40]), torch.zeros(40, dtype=torch.bool))
+    regions = Regions.of(torch.tensor([40]), *torch.zeros(2, 40, dtype=torch.bool))
     for clock in (0.0, 0.5, 1.0):
         g = head(torch.zeros(41, 4), torch.tensor([clock]), regions)
         assert bool(g.isfinite().all()) and float(g.min().detach()) >= 0
@@ -90,7 +105,9 @@ def test_statistics_that_are_none_are_refused():
 
 def test_lengths_that_vary_less_than_poisson_start_from_a_poisson_count():
     head = silent(CountHead(4, 8, (6.0, 1.0)))
-    g = head(torch.zeros(3, 4), torch.tensor([0.5]), Regions.of(torch.tensor([2]), torch.zeros(2, dtype=torch.bool)))
+    g = head(
+        torch.zeros(3, 4), torch.tensor([0.5]), Regions.of(torch.tensor([2]), *torch.zeros(2, 2, dtype=torch.bool))
+    )
     assert float(g.sum().detach()) == pytest.approx(3.0, rel=0.01)
 
 
@@ -170,5 +187,5 @@ def test_a_count_that_nothing_bounds_stays_finite_and_closed_gaps_stay_0():
 
 def test_the_mean_over_many_gaps_does_not_overflow_in_half_precision():
     head = CountHead(4, 8, (10.0, 60.0)).half()
-    regions = Regions.of(torch.tensor([3000]), torch.zeros(3000, dtype=torch.bool))
+    regions = Regions.of(torch.tensor([3000]), *torch.zeros(2, 3000, dtype=torch.bool))
     assert bool(head(torch.full((3001, 4), 40.0).half(), torch.tensor([0.5]), regions).isfinite().all())

@@ -257,7 +257,8 @@ class DiT(nn.Module):
         logits = self.token_head(x[ids == self.vocab_size])
         if self.insertion_head is None:
             return logits, x.new_zeros(x.shape[0])
-        return logits, self.insertion_head(gap_features(x, layout), alpha, Regions.of(lengths, given)) * open_gaps
+        regions = Regions.of(lengths, given, tokens != self.vocab_size)
+        return logits, self.insertion_head(gap_features(x, layout), alpha, regions) * open_gaps
 
     def _through_blocks(self, x: Tensor, condition: Tensor, layout: Layout) -> Tensor:
         bins = self.training and prefers_bins(x.device, self._compiled is not None)

@@ -31,9 +31,11 @@ class Regions:
         of_gap: ``[N + B]``, the region of each gap.
         sequence: ``[R]``, the sequence of each region.
         free: ``[R]``, the number of free entries in each region: one less than its gaps.
-        whole: ``[R]`` bool, whether it is the only region of its sequence, in which nothing is given then.
+        whole: ``[R]`` bool, whether nothing is given in its sequence, of which it is the only region then.
+        blank: ``[R]`` bool, whether moreover all entries of its sequence are masks.
 
-    >>> regions = Regions.of(torch.tensor([3, 0]), given=torch.tensor([False, True, False]))
+    >>> given = torch.tensor([False, True, False])
+    >>> regions = Regions.of(torch.tensor([3, 0]), given, shown=given)
     >>> regions.of_gap.tolist(), regions.free.tolist(), regions.whole.tolist()
     ([0, 0, 1, 1, 2], [1, 1, 0], [False, False, True])
     """
@@ -42,19 +44,24 @@ class Regions:
     sequence: Tensor
     free: Tensor
     whole: Tensor
+    blank: Tensor
 
     @classmethod
-    def of(cls, lengths: Tensor, given: Tensor) -> Regions:
-        """Return the regions of sequences with ``lengths`` ``[B]`` and flags ``given`` ``[N]``."""
+    def of(cls, lengths: Tensor, given: Tensor, shown: Tensor) -> Regions:
+        """Return the regions of sequences with ``lengths`` ``[B]`` and flags ``[N]``: given, and shown (no mask)."""
         sequence = torch.arange(len(lengths), device=lengths.device)
         gaps = sequence.repeat_interleave(lengths + 1, output_size=len(given) + len(lengths))
         behind_entry = torch.ones_like(gaps, dtype=torch.bool)
         behind_entry[(lengths + 1).cumsum(0) - (lengths + 1)] = False  # the first gap of each sequence
         starts = torch.ones_like(behind_entry).masked_scatter(behind_entry, given.bool())
         of_gap = starts.long().cumsum(0) - 1
-        sizes = torch.bincount(of_gap)
+        entries = sequence.repeat_interleave(lengths, output_size=len(given))
+        told = torch.ones(2, len(lengths), dtype=torch.bool, device=lengths.device)  # nothing given, nothing shown
+        for row, flags in enumerate((given.bool(), shown.bool())):
+            told[row, entries[flags]] = False
         of_region = gaps[starts]
-        return cls(of_gap, of_region, sizes - 1, torch.bincount(of_region, minlength=len(lengths))[of_region] == 1)
+        whole, hidden = told[:, of_region]
+        return cls(of_gap, of_region, torch.bincount(of_gap) - 1, whole, whole & hidden)
 
     def sum(self, values: Tensor) -> Tensor:
         """Add up the values of the gaps of each region: ``[N + B, ...]`` -> ``[R, ...]``."""
@@ -155,8 +162,9 @@ class CountHead(nn.Module):
     The insertion loss of a region splits exactly into that of the count and that of the placement,
     sum_i (g_i - G_i log g_i) = N - (sum_i G_i) log N - sum_i G_i log share_i. The count starts from what the sizes of
     regions in the data say, whatever the tokens are (`SizeLaw`). The network adds log-linear corrections to it, from
-    mean features of the gaps and from what is counted. So the length, which grows like dn = n / alpha dalpha while few
-    tokens are there, does not hang on how well a network counts.
+    mean features of the gaps and from what is counted; but none on a blank canvas, where the data's own law of sizes
+    leaves nothing to learn. So the length, which grows like dn = n / alpha dalpha while few tokens are there, does not
+    hang on how well a network counts.
 
     Args:
         features: number of features of a gap.
@@ -164,7 +172,8 @@ class CountHead(nn.Module):
         statistics: of the number of free tokens of a region in the data.
 
     >>> head = CountHead(features=4, inner=8, statistics=(10.0, 60.0))
-    >>> regions = Regions.of(torch.tensor([0, 2]), given=torch.tensor([False, False]))
+    >>> nothing = torch.tensor([False, False])
+    >>> regions = Regions.of(torch.tensor([0, 2]), given=nothing, shown=nothing)
     >>> for layer in head.last_layers:
     ...     _ = nn.init.zeros_(layer.weight), nn.init.zeros_(layer.bias)
     >>> head(torch.zeros(4, 4), torch.tensor([0.0, 0.5]), regions).detach()  # 10 in one gap, 2.9 in three
@@ -214,7 +223,8 @@ class CountHead(nn.Module):
         pooled = (regions.sum(features.float()) / (regions.free + 1)[:, None]).to(features.dtype)
         level, slope = self.count(torch.cat([pooled, counted.to(features.dtype)], 1)).float().unbind(1)
         slope = F.softplus(slope + _SOFTPLUS_ONE)  # 1 before training, never negative
-        return start + level + (slope - 1) * rest
+        correction = level + (slope - 1) * rest
+        return start + (correction.masked_fill(regions.blank, 0.0) if self.whole.log_shares else correction)
 
 
 def insertion_head(

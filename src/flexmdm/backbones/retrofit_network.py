@@ -172,7 +172,8 @@ class Retrofit(nn.Module):
         logits = self.head(x[rows])
         if self.insertion_head is None:
             return logits, logits.new_zeros(len(tokens) + len(lengths))
-        return logits, self.insertion_head(x, alpha, Regions.of(lengths, given)) * open_gaps
+        regions = Regions.of(lengths, given, tokens != self.vocab_size)
+        return logits, self.insertion_head(x, alpha, regions) * open_gaps
 
     def _layout(self, lengths: Tensor, device: torch.device) -> Layout:
         """Return where the rows of sequences with ``lengths`` ``[B]`` are; raise if they have more than positions."""

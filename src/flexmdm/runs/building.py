@@ -17,7 +17,7 @@ from flexmdm.tasks.registry import task_of
 from flexmdm.tasks.task import Task
 from flexmdm.training.recipe import Network
 
-_MEASURED = 16_384  # training sequences whose regions are counted
+_MEASURED = 65_536  # training sequences whose regions are counted
 
 
 def settle(config: RunConfig, folder: Path | None, console: Console) -> tuple[RunConfig, Task]:
