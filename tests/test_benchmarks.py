@@ -553,3 +553,32 @@ def test_changes_of_the_recipe_are_compared_with_the_common_one_and_not_trained_
     lines = [line for line in (tmp_path / "recipe.md").read_text().splitlines() if line.startswith("| ")]
     assert [line.split(" | ")[0] for line in lines[1:]] == ["| the common recipe", "| cosine", f"| {half}"]
     assert len(columns("\n".join(lines))) == 1
+
+
+def test_trainings_on_a_known_source_are_measured_once_and_mdm_takes_as_long(tmp_path, monkeypatch, capsys):
+    counting = benchmark("counting", tmp_path)
+    for name, value in {"HELD_OUT": 4, "SAMPLES": 8, "BATCH": 8, "CLOCKS": (0.1,)}.items():
+        monkeypatch.setattr(counting, name, value)
+    asked = ("--steps", 2, "--seeds", 0, "--schedules", "early", "mdm late")
+    run(counting, monkeypatch, *asked)
+    rows = json.loads((tmp_path / "counting.json").read_text())
+    assert [(row["recipe"], row["schedules"]) for row in rows] == [
+        ("per gap", "early"), ("whole", "early"), ("whole", "mdm late")
+    ]  # fmt: skip
+    assert abs(rows[1]["ratios"]["2 masks at 0.1"] - 1) < 0.02  # a blank canvas is counted by the law of lengths
+    assert "worst_ratio" not in rows[2] and len(columns((tmp_path / "counting.md").read_text())) == 1
+    run(counting, monkeypatch, *asked)
+    assert capsys.readouterr().out.count('"mdm late"') == 1
+    with pytest.raises(SystemExit):
+        run(counting, monkeypatch, "--steps", 1, "--seeds", 0, "--schedules", "mdm late")
+
+
+def test_precisions_are_measured_in_turns(tmp_path, monkeypatch, capsys):
+    precision = benchmark("precision", tmp_path)
+    monkeypatch.setattr(precision, "SEQUENCES", 4)
+    monkeypatch.setattr(
+        precision, "WAYS", {"float32": ("float32", False), "a": ("bfloat16", False), "b": ("float32", False)}
+    )
+    run(precision, monkeypatch, "--widths", 16, "--repeats", 1)
+    assert set(json.loads((tmp_path / "precision.json").read_text())[0]["seconds"]) == {"float32", "a", "b"}
+    assert len(columns((tmp_path / "precision.md").read_text())) == 1 and "| 16 |" in capsys.readouterr().out
