@@ -286,7 +286,7 @@ def test_the_slope_in_alpha_is_never_up(randomised):
     """With the same rows the head says less at a later clock, whatever its weights."""
     head = randomised(GapHead(16, 8, 1.0), seed=4)
     x = torch.randn(40, 16, generator=torch.Generator().manual_seed(0))
-    each = Regions.of(torch.zeros(40, dtype=torch.int64), torch.zeros(0, dtype=torch.bool))
+    each = Regions.of(torch.zeros(40, dtype=torch.int64), *torch.zeros(2, 0, dtype=torch.bool))
     answers = torch.stack([head(x, torch.full((40,), a), each) for a in (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)])
     assert bool((answers.diff(dim=0) < 0).all()) and bool((answers > 0).all())
 
