@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -63,7 +63,7 @@ class LikeliestSampler:
         canvas = reveal(canvas, prediction, surest & complete[rows], self.decoding, rng)
         canvas = canvas.insert_masks(canvas.within_limit(counts, rng))
         memory = expected.transpose(1, 2).flatten(1) if bool(ask_again.any()) else None  # gaps that come go behind
-        return replace(canvas, memory=memory), torch.where(ask_again, clocks[following.clamp(max=len(clocks) - 1)], 1.0)
+        return canvas.with_memory(memory), torch.where(ask_again, clocks[following.clamp(max=len(clocks) - 1)], 1.0)
 
     def _clocks(self, alpha: Tensor) -> Tensor:
         """Return clocks ``[K]`` from 0 on, ever farther apart: the more tokens a gap has, the sooner is its first."""

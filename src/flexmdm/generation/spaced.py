@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -91,7 +91,7 @@ class SpacedSampler:
         boost, memory = _second_order(canvas, prediction, clock, ahead - clock)
         canvas = reveal(canvas, prediction, chosen, self.decoding, rng)
         canvas = _insert(canvas, prediction, (ahead - clock) / (1 - clock), boost, rng)
-        return replace(canvas, memory=memory), torch.where(complete, 1.0, ahead)
+        return canvas.with_memory(memory), torch.where(complete, 1.0, ahead)
 
     def _next_clock(self, canvas: Canvas, prediction: Prediction, alpha: Tensor) -> Tensor:
         """Return ``[B]``, the next point of the grid, or where the fullest gap has got ``crowding`` insertions."""
