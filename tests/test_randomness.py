@@ -133,7 +133,9 @@ def test_steps_may_differ_from_sequence_to_sequence():
     steps = torch.tensor([2, 2, 0, 7])
     alone = [StepRandomness(5, torch.tensor([n]), int(step)) for n, step in zip((3, 3, 4, 3), steps, strict=True)]
     first = torch.zeros(1, dtype=torch.int64)
-    assert several.tolist() == [float(rng.uniform("token", first, slot[None])) for rng, slot in zip(alone, slots, strict=True)]
+    assert several.tolist() == [
+        float(rng.uniform("token", first, slot[None])) for rng, slot in zip(alone, slots, strict=True)
+    ]
 
 
 # Poisson --------------------------------------------------------------------------------------------------------------

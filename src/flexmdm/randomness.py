@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, TypeVar
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -22,7 +22,7 @@ _LARGEST_RATE = 1e6  # of insertions in one gap: a denoiser that expects more is
 
 
 # Integers are hashed as NumPy arrays where they are on the CPU, since for few of them PyTorch takes five times as long.
-Integers = TypeVar("Integers", Tensor, np.ndarray)
+Integers = Any  # Tensor | np.ndarray: both know these operators
 
 
 def _shifted(x: Integers, bits: int) -> Integers:

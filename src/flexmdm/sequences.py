@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Places:
-    """Where the entries of sequences with given lengths are; computed when asked for, shared by all of these lengths."""
+    """Hold where the entries of sequences of given lengths are, computed when asked for, for all batches of them."""
 
     def __init__(self, lengths: Tensor, total: int) -> None:
         self.lengths, self.total = lengths, total

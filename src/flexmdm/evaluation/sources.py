@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
 import torch
@@ -123,7 +123,7 @@ def long_tailed_lengths(longest: int = 60, exponent: float = 2.0) -> FiniteDistr
 
 def _equally_likely(classes: Sequence[Sequence[tuple[int, ...]]], vocab_size: int) -> FiniteDistribution:
     """Return the distribution in which every class, and every word of a class, is equally likely."""
-    law = {word: 1 / len(classes) / len(words) for words in classes for word in words}
+    law: Mapping[Sequence[int], float] = {word: 1 / len(classes) / len(words) for words in classes for word in words}
     return FiniteDistribution(law, vocab_size)
 
 

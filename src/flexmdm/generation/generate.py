@@ -16,16 +16,20 @@ from flexmdm.generation.defaults import DEFAULTS, STEPS
 from flexmdm.generation.likeliest import LikeliestSampler
 from flexmdm.generation.loop import Loop, Progress, Room, Sample
 from flexmdm.generation.policies import Policy
+from flexmdm.generation.published import DilatedSampler, EntropyBoundedSampler
 from flexmdm.generation.samplers import AdaptiveSampler, Grid, LowConfidenceSampler, Sampler, TauSampler
 from flexmdm.generation.spaced import SpacedSampler
 from flexmdm.generation.trace import Event
+from flexmdm.generation.turns import TurnsSampler
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.precision import float64_device
 
-SAMPLERS: dict[str, type[TauSampler | AdaptiveSampler | SpacedSampler | LikeliestSampler | LowConfidenceSampler]] = {
+SAMPLERS: dict[str, type[TauSampler | AdaptiveSampler | TurnsSampler | LikeliestSampler | LowConfidenceSampler]] = {
     "tau": TauSampler,
     "adaptive": AdaptiveSampler,
     "spaced": SpacedSampler,
+    "entropy_bounded": EntropyBoundedSampler,
+    "dilated": DilatedSampler,
     "likeliest": LikeliestSampler,
     "low_confidence": LowConfidenceSampler,
 }
@@ -63,6 +67,7 @@ def generate(
     window: tuple[float, int] | None = None,
     spacing: float | None = None,
     block: int | None = None,
+    bound: float | None = None,
     max_length: int | None = None,
     interpolant: FlexMDMInterpolant | None = None,
     seed: int = 0,
@@ -81,15 +86,17 @@ def generate(
         prompts: what to start from; default: the empty sequence.
         canvas: states to go on from instead (each is taken ``num_samples`` times), at the clocks ``alpha``.
         alpha: where the clock stands, one number or ``[B]``.
-        sampler: ``"tau"``, ``"adaptive"``, ``"spaced"``, ``"likeliest"``, ``"low_confidence"``, or a `Sampler` of your
-            own.
+        sampler: ``"tau"``, ``"adaptive"``, ``"spaced"``, ``"entropy_bounded"``, ``"dilated"``, ``"likeliest"``,
+            ``"low_confidence"``, or a `Sampler` of your own.
         steps: the grid that the clock must not step past; default 64.
         temperature, top_k, top_p: how tokens are drawn; temperature 0 takes the most probable.
         confidence: which masks are revealed first: ``"random"``, ``"top_prob"``, ``"margin"``, ``"entropy"``,
-            ``"left_to_right"`` or a function (adaptive, spaced).
+            ``"left_to_right"`` or a function (adaptive, spaced, entropy_bounded, dilated).
         window: (gamma1, gamma2), the sliding window (adaptive).
         spacing: how far apart events of one step must be (spaced).
         block: block length (low_confidence).
+        bound: how far the summed entropy of what is revealed together may exceed the largest, in nats
+            (entropy_bounded).
         max_length: never exceeded; insertions beyond it are left out and generation goes on.
         interpolant: the schedules; default: those the denoiser was trained with, else linear.
         seed: same seed, same sequences, alone or in any company. Random numbers belong to a sequence by its number,
@@ -138,6 +145,7 @@ def stream(
     window: tuple[float, int] | None = None,
     spacing: float | None = None,
     block: int | None = None,
+    bound: float | None = None,
     max_length: int | None = None,
     interpolant: FlexMDMInterpolant | None = None,
     seed: int = 0,
@@ -168,12 +176,12 @@ def stream(
         raise TypeError("prompts must be a list of Prompt, such as [Prompt.prefix([7, 8])]")
     if isinstance(sampler, str):
         interpolant = interpolant or getattr(denoiser, "interpolant", None) or FlexMDMInterpolant()
-        options = {"confidence": confidence, "window": window, "spacing": spacing, "block": block}
+        options = {"confidence": confidence, "window": window, "spacing": spacing, "block": block, "bound": bound}
         decoding = Decoding(temperature, top_k, top_p)
         grid = Grid(STEPS if steps is None else steps, interpolant)
         sampler = sampler_named(sampler, grid, decoding, **options)
     elif not (
-        steps is confidence is window is spacing is block is top_k is top_p is interpolant is None
+        steps is confidence is window is spacing is block is bound is top_k is top_p is interpolant is None
         and temperature == 1.0
     ):
         raise ValueError("a sampler object brings its own settings: leave steps, temperature, interpolant ... to it")
