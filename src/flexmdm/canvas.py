@@ -278,10 +278,10 @@ class Canvas:
             open_gaps=Ragged.cat([c.open_gaps for c in canvases]),
             limits=Ragged.cat(limits) if len(limits) == len(canvases) else None,
             ids=Ragged.cat(ids) if len(ids) == len(canvases) else None,
-            memory=torch.cat([c._memory_of_width(widest) for c in canvases]) if widest else None,
+            memory=torch.cat([c.memory_of_width(widest) for c in canvases]) if widest else None,
         )
 
-    def _memory_of_width(self, width: int) -> Tensor:
+    def memory_of_width(self, width: int) -> Tensor:
         """Return the memory, ``[B, width]``, with zeros behind what there is of it."""
         if self.memory is None:
             return torch.zeros(len(self), width, dtype=torch.float64, device=self.device)

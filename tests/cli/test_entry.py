@@ -223,7 +223,7 @@ def test_a_task_has_the_settings_that_its_options_are_made_of(name):
         ),
         (
             ["complete", "--pretrained", "text", "a", "--sampler", "magic"],
-            "from tau, adaptive, spaced, likeliest, low_confidence",
+            "from tau, adaptive, spaced, entropy_bounded, dilated, likeliest, low_confidence",
         ),
         (
             ["infill", "--pretrained", "text", "a ___", "--min", "5", "--max", "2"],

@@ -1,6 +1,7 @@
 """From prompts to sequences: reveal policies, samplers, the loop and its trace."""
 
 from flexmdm.generation.decoding import Decoding
+from flexmdm.generation.defaults import QUALITIES
 from flexmdm.generation.generate import Generation, generate, sampler_named, stream
 from flexmdm.generation.likeliest import LikeliestSampler, number_law
 from flexmdm.generation.loop import Progress, Sample
@@ -13,6 +14,7 @@ from flexmdm.generation.turns import TurnsSampler
 
 __all__ = [
     "POLICIES",
+    "QUALITIES",
     "AdaptiveSampler",
     "Decoding",
     "DilatedSampler",

@@ -12,7 +12,7 @@ from torch import Tensor
 from flexmdm.canvas import Canvas, Prompt
 from flexmdm.denoiser import Denoiser
 from flexmdm.generation.decoding import Decoding
-from flexmdm.generation.defaults import DEFAULTS, STEPS
+from flexmdm.generation.defaults import DEFAULTS, STEPS, steps_for
 from flexmdm.generation.likeliest import LikeliestSampler
 from flexmdm.generation.loop import Loop, Progress, Room, Sample
 from flexmdm.generation.policies import Policy
@@ -59,6 +59,7 @@ def generate(
     canvas: Canvas | None = None,
     alpha: Tensor | float = 0.0,
     sampler: str | Sampler = DEFAULTS["writing"].inserting,
+    quality: str | None = None,
     steps: int | None = None,
     temperature: float = 1.0,
     top_k: int | None = None,
@@ -88,7 +89,8 @@ def generate(
         alpha: where the clock stands, one number or ``[B]``.
         sampler: ``"tau"``, ``"adaptive"``, ``"spaced"``, ``"entropy_bounded"``, ``"dilated"``, ``"likeliest"``,
             ``"low_confidence"``, or a `Sampler` of your own.
-        steps: the grid that the clock must not step past; default 64.
+        quality: ``"fast"``, ``"balanced"`` or ``"exact"``: 8, 32 or 128 steps.
+        steps: the grid that the clock must not step past; default 64. Wins over ``quality``.
         temperature, top_k, top_p: how tokens are drawn; temperature 0 takes the most probable.
         confidence: which masks are revealed first: ``"random"``, ``"top_prob"``, ``"margin"``, ``"entropy"``,
             ``"left_to_right"`` or a function (adaptive, spaced, entropy_bounded, dilated).
@@ -137,6 +139,7 @@ def stream(
     canvas: Canvas | None = None,
     alpha: Tensor | float = 0.0,
     sampler: str | Sampler = DEFAULTS["writing"].inserting,
+    quality: str | None = None,
     steps: int | None = None,
     temperature: float = 1.0,
     top_k: int | None = None,
@@ -178,10 +181,11 @@ def stream(
         interpolant = interpolant or getattr(denoiser, "interpolant", None) or FlexMDMInterpolant()
         options = {"confidence": confidence, "window": window, "spacing": spacing, "block": block, "bound": bound}
         decoding = Decoding(temperature, top_k, top_p)
-        grid = Grid(STEPS if steps is None else steps, interpolant)
+        usual = STEPS if quality is None else steps_for(quality)
+        grid = Grid(usual if steps is None else steps, interpolant)
         sampler = sampler_named(sampler, grid, decoding, **options)
     elif not (
-        steps is confidence is window is spacing is block is bound is top_k is top_p is interpolant is None
+        quality is steps is confidence is window is spacing is block is bound is top_k is top_p is interpolant is None
         and temperature == 1.0
     ):
         raise ValueError("a sampler object brings its own settings: leave steps, temperature, interpolant ... to it")

@@ -48,10 +48,11 @@ class EntropyBoundedSampler(TurnsSampler):
     def _chosen(self, canvas: Canvas, prediction: Prediction, due: Tensor, most: Tensor, rng: StepRandomness) -> Tensor:
         rows = canvas.tokens.rows[canvas.masks]
         rank = rank_within(rows, -policy_named(self.confidence)(prediction.log_probs, canvas, rng))
-        number = canvas.num_masks
-        doubt = torch.zeros(len(canvas), int(number.max()), dtype=torch.float64, device=canvas.device)
+        if not len(rows):
+            return torch.zeros_like(rows, dtype=torch.bool)
+        doubt = torch.zeros(len(canvas), int(rank.max()) + 1, dtype=torch.float64, device=canvas.device)
         doubt[rows, rank] = -entropy(prediction.log_probs.double(), canvas, rng)  # [B, m], in the order of the reveals
-        within = doubt.cumsum(1) - doubt.cummax(1).values <= self.bound + _SMALL if doubt.shape[1] else doubt.bool()
+        within = doubt.cumsum(1) - doubt.cummax(1).values <= self.bound + _SMALL
         return within[rows, rank] & (rank < torch.minimum(due, most)[rows])
 
 

@@ -90,8 +90,7 @@ class TurnsSampler:
     def _recalled(self, canvas: Canvas, prediction: Prediction) -> tuple[Tensor, Tensor, Tensor]:
         """Return, ``[B]`` each, the expected final length, the free tokens and given masks so far, and `owed`."""
         expected = canvas.lengths + canvas.open_gaps.sum(_missing(canvas, prediction))
-        memory = expected.new_zeros(len(canvas), 4) if canvas.memory is None else canvas.memory
-        before, size, share, owing = memory.unbind(1)
+        before, size, share, owing = canvas.memory_of_width(4).unbind(1)
         free = canvas.tokens.count(~canvas.given.values | canvas.is_mask)
         return expected, torch.maximum(size, free), owing + owed(expected - before, share)
 
