@@ -4,35 +4,14 @@ import random
 import threading
 import time
 from concurrent.futures import wait
-from dataclasses import replace
 
 import pytest
-import torch
 
-from flexmdm import FlexMDMConfig, FlexMDMModel
 from flexmdm.generation.loop import Room
 from flexmdm.serve.engine import Closed, Engine, Full
 from flexmdm.tasks.pipeline import generated
-from flexmdm.tasks.text.task import TextTask
 
 WAYS = [{"steps": 4}, {"steps": 6, "temperature": 0.7}, {"sampler": "tau", "steps": 5}]
-
-
-@pytest.fixture(scope="module")
-def pipeline(tmp_path_factory):
-    """A network that has learned nothing, on two letters."""
-    folder = tmp_path_factory.mktemp("letters")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FLEXMDM_CACHE", str(folder / "cache"))
-        (folder / "lines.txt").write_text("abba\nbaab\nab\n" * 20)
-        data = TextTask((str(folder / "lines.txt"),), tokenizer="characters", max_length=12, held_out=0.2)
-        task = replace(data).settled()
-        torch.manual_seed(0)
-        config = FlexMDMConfig(
-            vocab_size=task.vocab_size, hidden_size=16, num_layers=1, num_heads=2, condition_size=16, dropout=0.0,
-            task=task.to_dict(),
-        )  # fmt: skip
-        yield task.pipeline(FlexMDMModel(config).eval())
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ class Job:
         seed: of the request; its samples are numbered from 0, as those of a call of its own.
         options: of `flexmdm.generate`, as they make a sampler.
         result: gets the samples in order, or the error.
+        listener: called in the engine's thread with the number of each sample that is finished, and it.
         found: samples that are there, by number.
     """
 
@@ -48,11 +49,17 @@ class Job:
     num: int
     seed: int
     options: tuple[tuple[str, Any], ...]
+    listener: Callable[[int, Generated], None] | None = None
     result: Future[list[Generated]] = field(default_factory=Future)
     found: dict[int, Sample] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.prompts) * self.num
+
+    def generated(self, number: int) -> Generated:
+        """Return the sample of a number as pipelines read it."""
+        one = self.found[number]
+        return Generated(number // self.num, one.sequence, one.given, one.evaluations, one.hit_max_length, ())
 
 
 class Shared(Loop):
@@ -107,8 +114,8 @@ class Shared(Loop):
     def jobs(self) -> list[Job]:
         return [job for _, job in self._jobs]
 
-    def go_on(self) -> list[tuple[Job, int, Sample]]:
-        """Take one step, or take in what waits; return what is finished, with its job and its number there."""
+    def go_on(self) -> list[tuple[Job, int]]:
+        """Take one step, or take in what waits; return the job of what is finished, and its number there."""
         if self.started and len(self.batch):
             done = self.advance()
         else:
@@ -119,12 +126,12 @@ class Shared(Loop):
     def _arrivals(self) -> Iterator[Batch]:
         return _Taken(self._arrived)
 
-    def _owned(self, sample: Sample) -> tuple[Job, int, Sample]:
+    def _owned(self, sample: Sample) -> tuple[Job, int]:
         first, job = next((first, job) for first, job in reversed(self._jobs) if first <= sample.number)
         job.found[sample.number - first] = sample
         if len(job.found) == len(job):
             self._jobs.remove((first, job))
-        return job, sample.number - first, sample
+        return job, sample.number - first
 
     def _randomness(self, batch: Batch) -> StepRandomness:
         return StepRandomness(self._seeds[batch.numbers], self._numbers[batch.numbers], batch.steps)
@@ -165,13 +172,22 @@ class Engine:
         self._thread.start()
 
     def submit(
-        self, prompts: Sequence[Prompt], num: int = 1, seed: int = 0, purpose: str = "writing", **options: Any
+        self,
+        prompts: Sequence[Prompt],
+        num: int = 1,
+        seed: int = 0,
+        purpose: str = "writing",
+        listener: Callable[[int, Generated], None] | None = None,
+        **options: Any,
     ) -> Job:
         """Return the job of ``num`` samples of each prompt, whose ``result`` comes; the options are of `generate`."""
-        given = DEFAULTS[purpose].options(self.pipeline.task.layout.inserts, **options)
+        inserts = self.pipeline.task.layout.inserts
+        given = DEFAULTS[purpose].options(inserts, **options)
+        if inserts and given["sampler"] == "low_confidence":
+            raise ValueError("the sampler low_confidence is for MDM only: take spaced, adaptive or tau")
         way = tuple(sorted((name, value) for name, value in given.items()))
         sampler_of(denoiser_of(self.pipeline.task, self.pipeline.model), **dict(way))  # raises if it cannot be made
-        job = Job(tuple(prompts), num, seed, way)
+        job = Job(tuple(prompts), num, seed, way, listener)
         with self._changed:
             if self._closing:
                 raise Closed("the server is shutting down")
@@ -212,8 +228,8 @@ class Engine:
         while self._take_in():
             for way, loop in list(self._ways.items()):
                 try:
-                    for job, *_ in loop.go_on():
-                        self._deliver(job)
+                    for job, number in loop.go_on():
+                        self._deliver(job, number)
                     self.steps += 1
                 except Exception as error:  # of a model or a sampler: those who asked hear of it, the others go on
                     for job in loop.jobs:
@@ -254,18 +270,13 @@ class Engine:
                 result.set_exception(error)
         return goes_on
 
-    def _deliver(self, job: Job) -> None:
-        if len(job.found) < len(job) or job.result.done():
-            return
-        samples = [job.found[number] for number in range(len(job))]
-        with self._changed:
-            self.unfinished -= len(job)
-        job.result.set_result(
-            [
-                Generated(number // job.num, one.sequence, one.given, one.evaluations, one.hit_max_length, ())
-                for number, one in enumerate(samples)
-            ]
-        )
+    def _deliver(self, job: Job, number: int) -> None:
+        if job.listener is not None:
+            job.listener(number, job.generated(number))
+        if len(job.found) == len(job) and not job.result.done():
+            with self._changed:
+                self.unfinished -= len(job)
+            job.result.set_result([job.generated(number) for number in range(len(job))])
 
     def _fail(self, job: Job, error: Exception) -> None:
         if not job.result.done():
