@@ -25,7 +25,9 @@ FLOORS = [
     ["sweeps"],
     ["reports"],
     ["runs"],
+    ["serve"],
     ["integrations", "demos", "cli"],
+    ["__main__"],
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 

@@ -52,8 +52,10 @@ def _array(x: Tensor) -> Any:
 
 
 @np.errstate(over="ignore")
-def _seeded(seed: int, device: torch.device | str | None) -> Any:
-    """Return the state of the hash of a seed before any counter, a scalar."""
+def _seeded(seed: Tensor | int, device: torch.device | str | None) -> Any:
+    """Return the state of the hash of a seed, or of several, before any counter."""
+    if isinstance(seed, Tensor):
+        return _mix(_array(seed) + _FIRST)
     return _mix(_array(torch.tensor((seed + (1 << 63)) % (1 << 64) - (1 << 63), device=device)) + _FIRST)
 
 
@@ -129,7 +131,7 @@ class StepRandomness:
     """The random numbers of one step of generation.
 
     Attributes:
-        seed: of the whole generation.
+        seed: of the whole generation, or of each sequence, ``[B]``.
         sequences: ``[B]`` int64, the identity of each sequence of the batch.
         step: how many steps these sequences have taken: one number for all, or ``[B]``.
 
@@ -143,7 +145,7 @@ class StepRandomness:
     True
     """
 
-    seed: int
+    seed: Tensor | int
     sequences: Tensor
     step: Tensor | int
 
