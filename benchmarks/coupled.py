@@ -36,12 +36,12 @@ EXAMPLES = """examples:
 RESULTS = Path(__file__).parent / "results"
 BEFORE = "spaced, before"
 TRIALS: dict[str, tuple[dict[str, Any], Sequence[int]]] = {  # by the name in the table
-    "tau": ({"sampler": "tau"}, (16, 32)),
-    "adaptive": ({"sampler": "adaptive"}, (32,)),
     "spaced": ({"sampler": "spaced"}, (4, 8, 16, 32, 128)),
     "entropy_bounded, 0.1": ({"sampler": "entropy_bounded", "bound": 0.1}, (8, 16)),
     "entropy_bounded, 1": ({"sampler": "entropy_bounded", "bound": 1.0}, (16,)),
     "dilated": ({"sampler": "dilated"}, (8, 16)),
+    "tau": ({"sampler": "tau"}, (16, 32)),
+    "adaptive": ({"sampler": "adaptive"}, (32,)),
 }
 MANY, CHEAP = 100, 10_000  # so many steps only for sources that are cheap enough for so many samples
 COMPARED = (8, 16, 32)  # steps of the sampler before; the new one is judged at the evaluations that these took
@@ -107,20 +107,22 @@ def write(file: Path, text: str) -> None:
 def run(file: Path, quick: bool, before: bool, only: str | None, seed: int) -> None:
     """Measure what is not there yet."""
     trials = {BEFORE: ({"sampler": "spaced"}, COMPARED)} if before else TRIALS
-    for name, (subject, prompt) in subjects(quick).items():
-        if only not in (None, name):
-            continue
-        for label, (options, counts) in trials.items():
-            for steps in counts[:1] if quick else counts:
-                if steps > MANY and subject.samples < CHEAP:
-                    continue
-                key = {"source": name, "sampler": label, "steps": steps, "samples": subject.samples, "seed": seed}
-                records = read(file)
-                if any(key.items() <= record.items() for record in records):
-                    continue
-                record = key | measured(subject, prompt, steps, seed, **options)
-                write(file, json.dumps({"trials": [*records, record]}, indent=1) + "\n")
-                print(f"{name:<22} {label:<22} {steps:>3} steps  {cells(record)}", flush=True)
+    known = subjects(quick)
+    work = [
+        (steps > MANY, list(trials).index(label), name, label, steps)
+        for label, (_, counts) in trials.items()
+        for steps in (counts[:1] if quick else counts)
+        for name, (subject, _) in known.items()
+        if only in (None, name) and (steps <= MANY or subject.samples >= CHEAP)
+    ]
+    for *_, name, label, steps in sorted(work, key=lambda one: one[:2]):  # what takes longest comes last
+        subject, prompt = known[name]
+        key = {"source": name, "sampler": label, "steps": steps, "samples": subject.samples, "seed": seed}
+        records = read(file)
+        if not any(key.items() <= record.items() for record in records):
+            record = key | measured(subject, prompt, steps, seed, **trials[label][0])
+            write(file, json.dumps({"trials": [*records, record]}, indent=1) + "\n")
+            print(f"{name:<22} {label:<22} {steps:>3} steps  {cells(record)}", flush=True)
 
 
 def cells(record: Record) -> str:
