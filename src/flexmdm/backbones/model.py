@@ -48,9 +48,10 @@ class NetworkDenoiser:
     def __call__(self, canvas: Canvas, alpha: Tensor) -> Prediction:
         """Return the network's prediction, on the device of the canvas."""
         tokens = canvas.tokens.values.masked_fill(canvas.is_mask, self.vocab_size)
-        inputs = (tokens, canvas.lengths, canvas.given.values, canvas.open_gaps.values, alpha.float())
+        inputs = (tokens, canvas.lengths, canvas.given.values, canvas.open_gaps.values)
         device = next(self.network.parameters()).device
-        logits, insertions = self.network(*(x.to(device) for x in inputs))
+        alpha = alpha if float64_device(device) == device else alpha.float()  # a clock of time needs all its digits
+        logits, insertions = self.network(*(x.to(device) for x in (*inputs, alpha)))
         if 0 <= self.mask_id < self.vocab_size:
             logits = logits.index_fill(1, torch.tensor([self.mask_id], device=logits.device), -torch.inf)
         log_probs, insertions = (x.to(canvas.device) for x in (logits.float().log_softmax(1), insertions.float()))
