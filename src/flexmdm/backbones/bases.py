@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from flexmdm.backbones import anatomies, llada
 from flexmdm.backbones.encoder import Anatomy, Parts, body_class, is_encoder
+from flexmdm.backbones.folders import check_whole, has_extras, stored_config
 from flexmdm.backbones.model import FlexMDMConfig
 from flexmdm.backbones.relatives import RELATIVES, pretrained_tokenizer
 from flexmdm.backbones.retrofit_network import RetrofitConfig, is_quantised
@@ -111,23 +111,6 @@ def encoder_config_of(stored: dict[str, Any]) -> PretrainedConfig:
         raise ValueError(f"{model_type!r} is no architecture that transformers knows, nor LLaDA") from error
 
 
-def stored_config(base: str | Path) -> dict[str, Any]:
-    """Return the config.json of a folder or of a name on the Hub."""
-    if base in ("", None):
-        raise ValueError("it does not say which pretrained model it belongs to")
-    on_the_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(base)) and not Path(base).parent.exists()
-    try:
-        if not on_the_hub and not (Path(base) / "config.json").is_file():
-            raise OSError("no config.json there")
-        stored, _ = PretrainedConfig.get_config_dict(str(base))
-    except Exception as error:  # network, hub, formats
-        raise ValueError(
-            f"there is no pretrained model {str(base)!r} ({str(error).strip().splitlines()[0]}): give a folder with "
-            "config.json and weights, or OWNER/NAME on the Hugging Face Hub"
-        ) from error
-    return stored
-
-
 def check_base(
     base: str | Path, mask_id: int | None = None, four_bit: bool = False, adapters: bool = False
 ) -> dict[str, Any]:
@@ -148,6 +131,11 @@ def check_base(
         four_bits()
     if ours:
         return stored
+    if has_extras(base):
+        raise ValueError(
+            f"{base} is a FlexMDM already, in the layout it was published in: write it as a run (flexmdm retrofit {base} "
+            "--merge --out FOLDER) and go on with that"
+        )
     if stored.get("is_decoder"):
         raise ValueError(f"{base} looks back only (is_decoder in its config.json): it has not learned to fill masks")
     mask = stored.get("mask_token_id") if mask_id is None else mask_id
@@ -177,18 +165,6 @@ def check_used(base: str | Path, anatomy: Anatomy, model: PreTrainedModel, info:
         missing = {name for name in missing if f"{name}.".startswith(tuple(f"{path}." for path in used))}
         unexpected = {name for name in unexpected if name.startswith(known) and not name.startswith(f"{body}pooler.")}
     check_whole(base, {"missing": missing, "unexpected": unexpected, "mismatched": info.get("mismatched_keys", ())})
-
-
-def check_whole(where: str | Path, problems: Mapping[str, Collection[Any]]) -> None:
-    """Raise if weights are missing, unknown or of another shape: their names by what is wrong with them."""
-    found = [
-        f"{len(names)} {how} ({', '.join(map(str, sorted(names)[:3]))})" for how, names in problems.items() if names
-    ]
-    if found:
-        raise ValueError(
-            f"{where} is not a whole checkpoint of what its config.json says: of its weights {'; '.join(found)}. Fetch "
-            "all of its files again, from one place, or train it again"
-        )
 
 
 def check_memory(

@@ -149,10 +149,11 @@ def _new_run(base: str | None, config: Path | None, adapters: bool) -> RunConfig
 def _dry_run(run: RunConfig, json: Path | None) -> None:
     """Count weights and memory from the shape of a base alone."""
     from flexmdm.backbones import bases, llada
+    from flexmdm.backbones.folders import stored_config
     from flexmdm.runs.planning import plan_of_shape
 
     base, precision = run.network.base or "", run.network.base_dtype
-    stored = llada.SHAPE_8B if base == _SHAPE else bases.stored_config(base)
+    stored = llada.SHAPE_8B if base == _SHAPE else stored_config(base)
     run = replace(run, task={**bases.brings(stored), **run.task})
     plan = plan_of_shape(run, stored)
     weights = plan["weights"]
