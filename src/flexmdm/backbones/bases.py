@@ -105,6 +105,8 @@ def encoder_config_of(stored: dict[str, Any]) -> PretrainedConfig:
     if model_type == FlexMDMConfig.model_type:
         raise ValueError("a DiT has the parts of a FlexMDM already, only its insertion head is new: nothing to count")
     known = {name: value for name, value in stored.items() if name not in _OF_REMOTE_CODE}
+    if known.get("rope_scaling", "") is None:  # an old way to say nothing, of which transformers warns
+        known.pop("rope_scaling")
     try:
         return AutoConfig.for_model(**{**known, "model_type": RELATIVES.get(model_type, model_type)})
     except ValueError as error:
@@ -133,8 +135,8 @@ def check_base(
         return stored
     if has_extras(base):
         raise ValueError(
-            f"{base} is a FlexMDM already, in the layout it was published in: write it as a run (flexmdm retrofit {base} "
-            "--merge --out FOLDER) and go on with that"
+            f"{base} is a FlexMDM already, in the layout it was published in: write it as a run (flexmdm retrofit "
+            f"{base} --merge --out FOLDER) and go on with that"
         )
     if stored.get("is_decoder"):
         raise ValueError(f"{base} looks back only (is_decoder in its config.json): it has not learned to fill masks")

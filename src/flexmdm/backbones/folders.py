@@ -1,4 +1,7 @@
-"""Folders with models, of whatever kind, here or on the Hub: what they say they are, and whether they are whole."""
+"""Folders with models, of whatever kind, here or on the Hub: what they say they are, and whether they are whole.
+
+Light to import: commands look at a name before they load anything.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,6 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
-
-from huggingface_hub import file_exists, snapshot_download
-from transformers import PretrainedConfig
 
 EXTRAS = "flexmdm_extras.pt"  # beside the weights of a published FlexMDM: all that a FlexMDM has more than its backbone
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -32,6 +32,8 @@ def local_folder(name: str | Path, **options: Any) -> Path:
     """
     if not on_the_hub(name):
         return Path(name)
+    from huggingface_hub import snapshot_download
+
     stored_config(name, **options)  # says that there is no such model
     return Path(snapshot_download(str(name), ignore_patterns=_NEVER, **_of_the_hub(options)))
 
@@ -44,6 +46,8 @@ def stored_config(name: str | Path, **options: Any) -> dict[str, Any]:
     """Return the config.json of a folder or of a name on the Hub, with ``options`` as `local_folder` takes them."""
     if name in ("", None):
         raise ValueError("it does not say which pretrained model it belongs to")
+    from transformers import PretrainedConfig
+
     try:
         if not on_the_hub(name) and not (Path(name) / "config.json").is_file():
             raise OSError("no config.json there")
@@ -70,6 +74,8 @@ def has_extras(name: str | Path) -> bool:
     """Return whether a folder, or a name on the Hub, is a FlexMDM in the layout it was published in."""
     if not on_the_hub(name):
         return (Path(name) / EXTRAS).is_file()
+    from huggingface_hub import file_exists
+
     try:
         return file_exists(str(name), EXTRAS)
     except Exception:  # of a Hub that does not answer; loading says so

@@ -1,14 +1,15 @@
 """FlexMDM checkpoints in the layout that the group of the paper publishes: Dream and a file with all that it lacks.
 
-The backbone (``model*.safetensors``, ``config.json``) is Dream's, that is Qwen2 with bidirectional attention whose row i
-predicts entry i + 1. ``flexmdm_extras.pt`` holds the tensors of the rest: an MLP of the clock, a linear layer that
-modulates both norms of a layer, and the insertion head. All of it is what a `RetrofitConfig` can say: so a checkpoint
+The backbone (``model*.safetensors``, ``config.json``) is Dream's, that is Qwen2 with bidirectional attention whose row
+i predicts entry i + 1. ``flexmdm_extras.pt`` holds the tensors of the rest: an MLP of the clock, for each layer a linear
+one that modulates both of its norms, and the insertion head. A `RetrofitConfig` can say all of that: so a checkpoint
 becomes a `RetrofitModel`, which is saved as one. The published one is ``yuyuanchen0/flexmdm`` on the Hub.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any

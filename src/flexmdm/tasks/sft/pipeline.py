@@ -11,7 +11,9 @@ import torch
 from flexmdm.canvas import Prompt
 from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.tasks.pipeline import EMPTY, Answer, Generated, Pipeline, generated, texts_of
+from flexmdm.tasks.sft.gaps import AnswerTask
 from flexmdm.tasks.sft.task import SFTTask
+from flexmdm.tasks.text.pipeline import GAP_MARKER, TextPipeline
 
 Question = str | Sequence[dict[str, str]]  # a conversation has messages, each with a role and a content
 
@@ -26,6 +28,7 @@ class SFTPipeline(Pipeline[SFTTask]):
 
     task_name: ClassVar[str] = "sft"
     uses: ClassVar[str] = 'flexmdm complete RUN "a question"'
+    takes_prompts: ClassVar[bool] = True
 
     def answer(self, question: Any, num: int = 1, *, full: bool = False, **options: Any) -> Any:
         """Answer a question (a text, or the messages of a conversation) by a string, several by a list."""
@@ -35,6 +38,30 @@ class SFTPipeline(Pipeline[SFTTask]):
     def complete(self, text: Any, num: int = 1, *, full: bool = False, **options: Any) -> Any:
         """Answer a question, or several."""
         return self.answer(text, num, full=full, **options)
+
+    def infill(
+        self,
+        text: str | Sequence[str],
+        num: int = 1,
+        gap_marker: str = GAP_MARKER,
+        prompt: str = "",
+        *,
+        full: bool = False,
+        draws: int = 1,
+        **options: Any,
+    ) -> Any:
+        """Fill the gaps of an answer to a prompt (or of several), which may be empty, as `TextPipeline.infill` does.
+
+        A model that is told what is given has learned that no token of an answer is: it cannot do this.
+        """
+        if getattr(self.model.config, "marks", True):
+            return super().infill(text)  # raises
+        tokens = self.task.encode((("user", prompt),))
+        most = self.task.max_length - len(tokens)
+        self.prompt(tokens)  # raises if that leaves no room
+        task = AnswerTask(max_length=most, prompt=tuple(tokens), never=self.task.never_found)
+        object.__setattr__(task, "text", self.task.text)  # fills the cache of the property
+        return TextPipeline(task, self.model).infill(text, num, gap_marker, full=full, draws=draws, **options)
 
     def encode(self, request: Question) -> list[int]:
         """Return the tokens of a question, written as a prompt."""
@@ -61,6 +88,8 @@ class SFTPipeline(Pipeline[SFTTask]):
 
     def row(self, answer: Answer) -> dict[str, Any]:
         row = super().row(answer)
+        if answer.pieces:  # an answer with gaps
+            return row
         return {"answer": row.pop("text")} | {key: value for key, value in row.items() if key != "gaps"}
 
     def preview(self, num: int, seed: int, **options: Any) -> list[str]:
@@ -69,7 +98,7 @@ class SFTPipeline(Pipeline[SFTTask]):
         roomy = (store.prompts < task.width).nonzero().squeeze(1)
         chosen = roomy[torch.randperm(len(roomy), generator=torch.Generator().manual_seed(seed))[:num]]
         pairs = zip(store.take(chosen).tolist(), store.prompts[chosen].tolist(), strict=True)
-        prompts = [pair[:length] for pair, length in pairs]
+        prompts = [task.placed(pair[:length]) for pair, length in pairs]
         found = generated(task, self.model, [self.prompt(one) for one in prompts], seed=seed, **options)
         answers = (task.answer(one.sequence, len(prompts[one.prompt])) for one in found)
         return [task.show(one) + (task.show(answer) or EMPTY) for one, answer in zip(prompts, answers, strict=True)]
