@@ -52,28 +52,10 @@ class Clock(nn.Module):
         self.mlp = nn.Sequential(*layers, *([] if schedule else [nn.SiLU()]))
 
     def forward(self, alpha: Tensor) -> Tensor:
-        if self.schedule is None:
-            clock, frequency = alpha, torch.exp(_exponents(self.waves, alpha.device))
-        else:
-            clock, frequency = self.schedule.inverse(alpha), _time_frequencies(self.waves, alpha.device)
-        angle = _CLOCK_SCALE * clock.float()[:, None] * frequency
+        clock = alpha if self.schedule is None else self.schedule.inverse(alpha)
+        wave = torch.arange(self.waves, device=alpha.device, dtype=torch.float32) / self.waves
+        angle = _CLOCK_SCALE * clock.float()[:, None] * torch.exp(-math.log(10_000.0) * wave)
         return self.mlp(torch.cat([angle.cos(), angle.sin()], 1).to(next(self.mlp.parameters()).dtype))
-
-
-def _exponents(waves: int, device: torch.device | None = None) -> Tensor:
-    """Return the logarithms of the frequencies of a clock, from 1 down to almost 1 / 10,000."""
-    return -math.log(10_000.0) * (torch.arange(waves, device=device, dtype=torch.float32) / waves)
-
-
-@cache
-def _time_frequencies(waves: int, device: torch.device) -> Tensor:
-    """Return the frequencies of a clock of time, the same on every machine.
-
-    `torch.exp` rounds in another way on another CPU, and one step of rounding moves the logits of a network that was
-    trained with waves of t by some 1e-5. This one rounds as the CPU did on which outputs were published.
-    """
-    exact = torch.tensor([math.exp(x) for x in _exponents(waves).tolist()], dtype=torch.float64)
-    return (exact * (1 + _ALMOST_TIED)).float().to(device)
 
 
 class LogClock(nn.Module):

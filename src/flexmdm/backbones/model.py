@@ -16,8 +16,8 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 from transformers.utils.generic import ModelOutput
 
 from flexmdm.backbones.dit import ACTIVATIONS, DiT
-from flexmdm.backbones.heads import read_statistics
 from flexmdm.backbones.folders import check_whole, foreign, stored_config
+from flexmdm.backbones.heads import read_statistics
 from flexmdm.canvas import Canvas, gaps_of
 from flexmdm.denoiser import Prediction
 from flexmdm.generation import Generation, Sample, generate, stream
@@ -164,9 +164,10 @@ class FlexMDMModel(PreTrainedModel):
             raise foreign(source, stored)
         options |= {"output_loading_info": True, "ignore_mismatched_sizes": True, "use_safetensors": True}
         try:
-            model, info = super().from_pretrained(source, *arguments, **options)
+            loaded: Any = super().from_pretrained(source, *arguments, **options)
         except SafetensorError as error:
             raise ValueError(f"the weights in {source} are damaged ({error}): fetch or train them again") from error
+        model, info = loaded
         check_whole(source, _problems(info, stored, model.config))
         return (model, info) if with_info else model
 

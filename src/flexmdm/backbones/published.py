@@ -1,15 +1,14 @@
-"""FlexMDM checkpoints in the layout that the group of the paper publishes: Dream and a file with all that it lacks.
+"""FlexMDM checkpoints in the layout that the group of the paper publishes: Dream, and a file with all that it lacks.
 
 The backbone (``model*.safetensors``, ``config.json``) is Dream's, that is Qwen2 with bidirectional attention whose row
-i predicts entry i + 1. ``flexmdm_extras.pt`` holds the tensors of the rest: an MLP of the clock, for each layer a linear
-one that modulates both of its norms, and the insertion head. A `RetrofitConfig` can say all of that: so a checkpoint
-becomes a `RetrofitModel`, which is saved as one. The published one is ``yuyuanchen0/flexmdm`` on the Hub.
+i predicts entry i + 1. ``flexmdm_extras.pt`` holds the tensors of the rest: an MLP of the clock, for each layer a
+linear one that modulates both of its norms, and the insertion head. A `RetrofitConfig` can say all of that: so a
+checkpoint becomes a `RetrofitModel`, which is saved as one. The published one is ``yuyuanchen0/flexmdm`` on the Hub.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -39,6 +38,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 # What no file of a checkpoint says.
 _TRAINED_WITH = FlexMDMInterpolant(PowerSchedule(1.7), PowerSchedule(2.89))
 _MAX_LENGTH = 768
+_AGAIN = "fetch it again, from where it was published"
 
 # Names of parts in a `Retrofit` and in the extras; those of the backbone are in its `Anatomy`.
 _ADDED = {
@@ -74,11 +74,14 @@ def load(
     bases.check_memory(folder, stored, dtype, False, device_map)
     config = config_of(stored)
     config.name_or_path = str(folder)
-    weights = {**stored_weights(folder), **read_extras(folder / EXTRAS)}
-    anatomy = Anatomy(**config.anatomy)
-    return RetrofitModel.without_weights(config).filled(
-        weights, folder, lambda name: _stored_name(name, anatomy), dtype
-    )
+    backbone, extras, anatomy = stored_weights(folder), read_extras(folder / EXTRAS), Anatomy(**config.anatomy)
+    if twice := sorted(backbone.keys() & extras.keys()):
+        raise ValueError(f"{folder / EXTRAS} has weights that the backbone has too ({', '.join(twice[:3])}): {_AGAIN}")
+    model = RetrofitModel.without_weights(config)
+    model.filled({**backbone, **extras}, folder, lambda name: _stored_name(name, anatomy), dtype)
+    for p in model.network.modulations.parameters():  # theirs scale, then shift
+        p.data = torch.cat(p.data.chunk(2)[::-1])
+    return model
 
 
 def config_of(stored: dict[str, Any]) -> RetrofitConfig:
@@ -88,49 +91,41 @@ def config_of(stored: dict[str, Any]) -> RetrofitConfig:
     >>> config.groups, config.interpolant["insertion"]
     (28, {'name': 'power', 'exponent': 1.7})
     """
-    tokens = {name: stored.get(f"{name}_token_id") for name in ("mask", "bos", "pad")}
-    for name, token in tokens.items():
-        if not isinstance(token, int) or not 0 <= token < stored.get("vocab_size", 0):
-            raise ValueError(f"the config.json of this FlexMDM has no {name}_token_id that is a token, but {token!r}")
     encoder = bases.encoder_config_of(stored)
+    mask, start, separator = (_token(stored, name, encoder.vocab_size) for name in ("mask", "bos", "pad"))
     return RetrofitConfig(
         encoder=bases.as_stored(encoder),
         anatomy=asdict(bases.anatomy_of(stored)),
         groups=encoder.num_hidden_layers,
-        marks=False,
+        flags=False,
         gap_behind=True,
-        logarithmic=True,
+        log_head=True,
         time=_TRAINED_WITH.insertion.to_dict(),
         interpolant=_TRAINED_WITH.to_dict(),
-        mask_id=tokens["mask"],
-        task=_task(tokens["bos"], tokens["pad"]),
+        mask_id=mask,
+        task={"name": "sft", "format": "{prompt}", "around": [[start], [separator]], "max_length": _MAX_LENGTH},
     )
 
 
-def _task(bos: int, pad: int) -> dict[str, Any]:
-    """Return the task: a prompt, tokenised apart from its answer, between two tokens that are given too."""
-    return {"name": "sft", "format": "{prompt}", "around": [[bos], [pad]], "max_length": _MAX_LENGTH}
+def _token(stored: dict[str, Any], name: str, size: int) -> int:
+    """Return the number of a special token in a config.json."""
+    token = stored.get(f"{name}_token_id")
+    if not isinstance(token, int) or not 0 <= token < size:
+        raise ValueError(f"{name}_token_id in the config.json of a published FlexMDM must be a token, and is {token!r}")
+    return token
 
 
 def read_extras(file: Path) -> dict[str, Tensor]:
     """Return the tensors in the file of the extras, by name; raise if it holds anything else, which is never run."""
     try:
         extras = torch.load(file, map_location="cpu", weights_only=True)
-    except (UnpicklingError, RuntimeError, EOFError, OSError, KeyError, ValueError) as error:
-        raise ValueError(
-            f"{file} is damaged, or it holds more than tensors, and code from a checkpoint is not run "
-            f"({str(error).strip().splitlines()[0]}): fetch it again, from where it was published"
-        ) from error
+    except UnpicklingError as error:
+        raise ValueError(f"{file} holds more than tensors, and code from a checkpoint is not run: {_AGAIN}") from error
+    except Exception as error:  # of files and formats
+        raise ValueError(f"{file} is damaged ({str(error).strip().partition(chr(10))[0]}): {_AGAIN}") from error
     if not isinstance(extras, dict) or not all(isinstance(value, Tensor) for value in extras.values()):
-        raise ValueError(f"{file} is no table of tensors by name: fetch it again, from where it was published")
-    return {str(name): _ordered(str(name), value) for name, value in extras.items()}
-
-
-def _ordered(name: str, value: Tensor) -> Tensor:
-    """Return a tensor with shift before scale, which the layers that modulate have the other way round."""
-    if not name.startswith("temb_mods.") or len(value) % 2:
-        return value
-    return torch.cat(value.chunk(2)[::-1])
+        raise ValueError(f"{file} is no table of tensors by name: {_AGAIN}")
+    return {str(name): value for name, value in extras.items()}
 
 
 def _stored_name(name: str, anatomy: Anatomy) -> str:

@@ -23,6 +23,7 @@ def pretrained_tokenizer(name: str | Path, **options: Any) -> Any:
         from transformers import PretrainedConfig
 
         stored, _ = PretrainedConfig.get_config_dict(str(name), **options)
-        if stored.get("model_type") not in RELATIVES:
+        kind = stored.get("encoder", stored).get("model_type")  # of one of ours, what it is made from
+        if RELATIVES.get(kind, kind) not in RELATIVES.values():
             raise
-        return AutoTokenizer.from_pretrained(name, tokenizer_type=RELATIVES[stored["model_type"]], **options)
+        return AutoTokenizer.from_pretrained(name, tokenizer_type=RELATIVES.get(kind, kind), **options)

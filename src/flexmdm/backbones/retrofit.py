@@ -22,7 +22,7 @@ from flexmdm.backbones.bases import Base
 from flexmdm.backbones.encoder import Anatomy, Parts, body_class, body_of
 from flexmdm.backbones.folders import check_whole, foreign, local_folder, stored_config
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
-from flexmdm.backbones.retrofit_network import Retrofit, RetrofitConfig, is_quantised
+from flexmdm.backbones.retrofit_network import OF_ADDED_PARTS, Retrofit, RetrofitConfig, is_quantised
 
 
 class RetrofitModel(FlexMDMModel):
@@ -371,7 +371,7 @@ def retrofit(
         learned = {name: part.state_dict() for name, part in run.network.added.items()}
         groups = run.config.groups if learned else groups
         if learned:  # the head was trained with these
-            common |= {"regions": run.config.regions, "expected_gap": run.config.expected_gap}
+            common |= {name: getattr(run.config, name) for name in OF_ADDED_PARTS}
         loaded = base_of(run.merged(), dtype)
     if lora:
         precision = "4-bit" if four_bit else str(dtype or torch.float32).removeprefix("torch.")

@@ -24,6 +24,9 @@ from flexmdm.backbones.heads import Regions, insertion_head
 from flexmdm.backbones.model import FlexMDMConfig
 from flexmdm.schedules import Schedule
 
+# What a configuration says of the parts that the pretrained model did not have.
+OF_ADDED_PARTS = ("expected_gap", "regions", "flags", "gap_behind", "log_head", "time")
+
 
 class RetrofitConfig(FlexMDMConfig):
     """The configuration of a retrofitted model: as a `FlexMDMConfig`, but the size of the network is the encoder's."""
@@ -93,7 +96,7 @@ class Retrofit(nn.Module):
         self.vocab_size, self.mask_id = config.vocab_size, config.mask_id
         self.anatomy, self.most_entries = Anatomy(**config.anatomy), config.most_entries
         self.shifted = self.anatomy.shifted
-        self.gradient_checkpointing = False
+        self.gradient_checkpointing, self.gap_behind = False, config.insertions and config.gap_behind
         self.insertion_head = self.given = self.open = self.end = None
         if config.insertions:
             if config.flags:
@@ -170,7 +173,7 @@ class Retrofit(nn.Module):
         masked = tokens == self.vocab_size
         x = embed(self.embedding, self.anatomy, tokens.masked_fill(masked, self.mask_id), masked, layout, entries)
         x = self.projection(x)
-        gap = None if self.end is not None else torch.arange(len(x), device=x.device) + layout.sequence + 1  # of a row
+        gap = self._gap_behind(layout, open_gaps) if self.gap_behind else None
         if self.end is not None:  # one behind each sequence
             x = x + torch.where(entries[:, None], 0.0, self.end.weight).to(x.dtype)
         if self.given is not None and self.open is not None:
@@ -199,9 +202,19 @@ class Retrofit(nn.Module):
             return logits, logits.new_zeros(len(tokens) + len(lengths))
         if gap is not None:  # no row stands for the first gap of a sequence: [N, D] -> [N + B, D]
             x = x.new_zeros(len(open_gaps), x.shape[1]).index_copy(0, gap, x)
-            open_gaps = open_gaps & torch.zeros_like(open_gaps).index_fill(0, gap, True)
         regions = Regions.of(lengths, given, tokens != self.vocab_size)
         return logits, self.insertion_head(x, alpha, regions) * open_gaps
+
+    @staticmethod
+    def _gap_behind(layout: Layout, open_gaps: Tensor) -> Tensor:
+        """Return the gap behind each row, ``[R]``; raise if one is open that is behind none."""
+        gap = torch.arange(len(layout.sequence), device=open_gaps.device) + layout.sequence + 1
+        if bool(open_gaps.index_fill(0, gap, False).any()):
+            raise ValueError(
+                "this model inserts behind tokens, and in front of the first token of a sequence there is an open gap: "
+                "begin every sequence with a given token and close the gap in front of it"
+            )
+        return gap
 
     def _layout(self, lengths: Tensor, device: torch.device) -> Layout:
         """Return where the rows of sequences with ``lengths`` ``[B]`` are; raise if they have more than positions."""

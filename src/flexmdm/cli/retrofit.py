@@ -25,7 +25,7 @@ EXAMPLES = shared.examples("""
 """)
 
 _SHAPE = "llada-8b"
-_MERGED = "stands alone: its weights, in the precision they had, hold what the adapters learned"
+_MERGED = "stands alone, with its weights in the precision they had"
 _AS_LLADA = "is a checkpoint of LLaDA: the pretrained weights as they are now, under its names"
 _Task, _Network, _Recipe = training.settings(
     lambda: [DEFAULT_TASK],
@@ -60,7 +60,12 @@ def retrofit(
     config: training.Config = None,
     resume: training.Resume = False,
     merge: Annotated[
-        bool, typer.Option("--merge", help="Write the run BASE with its adapters in its weights to --out.")
+        bool,
+        typer.Option(
+            "--merge",
+            help="Write BASE to --out so that it stands alone: a run with its adapters in its weights, or a "
+            "FlexMDM that others published.",
+        ),
     ] = False,
     as_llada: Annotated[
         bool,

@@ -6,7 +6,6 @@ import json as json_module
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
@@ -124,7 +123,9 @@ def print_estimate(name: str, steps: int | None = None, json: Path | None = None
     parts = ", ".join(f"{part} {value:.2f}" for part, value in one.memory_gb.items())
     fits = "enough" if memory < one.free_gb else "not enough: take a machine with more"
     console.print(f"{name}: {one.weights / 1e6:,.1f}M weights of {one.bytes_per_weight} bytes")
-    console.print(f"memory of an answer at a time: {memory:.2f} GB ({parts}); {one.free_gb:.1f} GB are free here, {fits}")
+    console.print(
+        f"memory of an answer at a time: {memory:.2f} GB ({parts}); {one.free_gb:.1f} GB are free here, {fits}"
+    )
     console.print(
         f"a sequence of {one.entries:,} tokens, {one.answer:,} of them found in {one.evaluations:,} steps (--steps), "
         f"takes {one.flops / 1e12:.3g} TFLOP in each:"

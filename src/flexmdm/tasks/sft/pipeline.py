@@ -11,11 +11,26 @@ import torch
 from flexmdm.canvas import Prompt
 from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.tasks.pipeline import EMPTY, Answer, Generated, Pipeline, generated, texts_of
-from flexmdm.tasks.sft.gaps import AnswerTask
 from flexmdm.tasks.sft.task import SFTTask
 from flexmdm.tasks.text.pipeline import GAP_MARKER, TextPipeline
+from flexmdm.tasks.text.task import TextTask
 
 Question = str | Sequence[dict[str, str]]  # a conversation has messages, each with a role and a content
+
+
+@dataclass(frozen=True)
+class AnswerTask(TextTask):
+    """The answers to one prompt as texts: its tokens, ``prompt``, stand in front of each of them."""
+
+    prompt: tuple[int, ...] = ()
+
+    @property
+    def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self.prompt, ()
+
+    def clean(self, sequence: Sequence[int]) -> list[int]:
+        """Return the tokens of a generated sequence that are text, as an answer may repeat those of the prompt."""
+        return [token for token in sequence if token < self.text.size]
 
 
 @dataclass(frozen=True)
@@ -50,18 +65,24 @@ class SFTPipeline(Pipeline[SFTTask]):
         draws: int = 1,
         **options: Any,
     ) -> Any:
-        """Fill the gaps of an answer to a prompt (or of several), which may be empty, as `TextPipeline.infill` does.
+        """Fill the gaps of an answer to a prompt, or of several, as `TextPipeline.infill` does."""
+        return self.filler(prompt).infill(text, num, gap_marker, full=full, draws=draws, **options)
 
-        A model that is told what is given has learned that no token of an answer is: it cannot do this.
+    def filler(self, prompt: str = "") -> TextPipeline:
+        """Return what fills gaps in answers to a prompt, which may be empty.
+
+        A model with flags has learned that no token of an answer is given: it cannot do this.
         """
-        if getattr(self.model.config, "marks", True):
-            return super().infill(text)  # raises
+        if getattr(self.model.config, "flags", True):
+            raise ValueError(
+                f"a run on {self.task.name} does not fill the gaps of a text, as nothing of an answer was given in "
+                f"training: {self.uses}"
+            )
         tokens = self.task.encode((("user", prompt),))
-        most = self.task.max_length - len(tokens)
         self.prompt(tokens)  # raises if that leaves no room
-        task = AnswerTask(max_length=most, prompt=tuple(tokens), never=self.task.never_found)
+        task = AnswerTask(max_length=self.task.layout.longest - len(tokens), prompt=tuple(tokens))
         object.__setattr__(task, "text", self.task.text)  # fills the cache of the property
-        return TextPipeline(task, self.model).infill(text, num, gap_marker, full=full, draws=draws, **options)
+        return TextPipeline(task, self.model)
 
     def encode(self, request: Question) -> list[int]:
         """Return the tokens of a question, written as a prompt."""
@@ -88,7 +109,7 @@ class SFTPipeline(Pipeline[SFTTask]):
 
     def row(self, answer: Answer) -> dict[str, Any]:
         row = super().row(answer)
-        if answer.pieces:  # an answer with gaps
+        if answer.pieces:  # gaps in an answer
             return row
         return {"answer": row.pop("text")} | {key: value for key, value in row.items() if key != "gaps"}
 
@@ -98,7 +119,7 @@ class SFTPipeline(Pipeline[SFTTask]):
         roomy = (store.prompts < task.width).nonzero().squeeze(1)
         chosen = roomy[torch.randperm(len(roomy), generator=torch.Generator().manual_seed(seed))[:num]]
         pairs = zip(store.take(chosen).tolist(), store.prompts[chosen].tolist(), strict=True)
-        prompts = [task.placed(pair[:length]) for pair, length in pairs]
+        prompts = [pair[:length] for pair, length in pairs]
         found = generated(task, self.model, [self.prompt(one) for one in prompts], seed=seed, **options)
         answers = (task.answer(one.sequence, len(prompts[one.prompt])) for one in found)
         return [task.show(one) + (task.show(answer) or EMPTY) for one, answer in zip(prompts, answers, strict=True)]

@@ -28,7 +28,7 @@ class PairExamples(StoredExamples):
     def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
         """Return the pairs ``index`` ``[B]`` as examples, whatever their ``numbers`` ``[B]``."""
         pairs = zip(self.store.take(index).tolist(), self.store.prompts[index].tolist(), strict=True)
-        parts = [(self.task.placed(tokens[:prompt]), tokens[prompt:], []) for tokens, prompt in pairs]
+        parts = [(tokens[:prompt], tokens[prompt:], []) for tokens, prompt in pairs]
         return self.task.layout.example(*gap_examples(parts))
 
     def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
@@ -43,8 +43,7 @@ class SFTTask(SFTSettings, PreparedTask):
 
     The tokens of the prompt are fixed: FlexMDM inserts and reveals the answer behind them, and MDM reveals as many
     masks as fill the width of the longest pair, the answer and then PAD. Nothing but the end (FlexMDM) or PAD (MDM) is
-    put behind an answer, also with a chat template. The arguments are those of `SFTSettings`; tokens ``around`` the
-    prompts are those that a base has learned to see there, and count to ``max_length``.
+    put behind an answer, also with a chat template. The arguments are those of `SFTSettings`.
     """
 
     nouns: ClassVar[str] = "prompts and answers (sft)"
@@ -52,9 +51,8 @@ class SFTTask(SFTSettings, PreparedTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        PromptFormat(self.format)  # raises if it is none
-        before, behind = self.around
-        object.__setattr__(self, "around", (tuple(before), tuple(behind)))
+        object.__setattr__(self, "around", tuple(map(tuple, self.around)))
+        _ = self._format  # raises if it is none
         if self.pad_id is not None and self.pad_id < 0:
             raise ValueError(f"pad_id is a token, from 0 on; got {self.pad_id}")
         try:
@@ -65,31 +63,20 @@ class SFTTask(SFTSettings, PreparedTask):
     @property
     def _preparation(self) -> PairPreparation:
         fields = self.prompt_field, self.answer_field, self.skip_bad, self.remove
-        ours = {"max_length": self.max_length - len(self.never_found), "style": self.format}
-        return PairPreparation(**self._common(PairSource, *fields) | ours)
+        return PairPreparation(**self._common(PairSource, *fields), style=self.format, around=self.around)
+
+    @property
+    def _format(self) -> PromptFormat:
+        return PromptFormat(self.format, self.around)
 
     @property
     def pad(self) -> int:
         return self.text.size if self.pad_id is None else self.pad_id
 
-    @property
-    def never_found(self) -> tuple[int, ...]:
-        """Return the tokens around a prompt, which are only given."""
-        return (*self.around[0], *self.around[1])
-
-    @property
-    def width(self) -> int:
-        """Return the number of tokens of the longest pair with what stands around its prompt."""
-        return self.max_length if self.longest is None else self.longest + len(self.never_found)
-
-    def placed(self, prompt: Sequence[int]) -> list[int]:
-        """Return the tokens of a prompt with those around it."""
-        return [*self.around[0], *prompt, *self.around[1]]
-
     def encode(self, messages: Messages) -> list[int]:
-        """Return the tokens of a prompt with those around it, as in training."""
+        """Return the tokens of a prompt, as in training."""
         self.text.refuse_unknown(content for _, content in messages)
-        return self.placed(PromptFormat(self.format).encode(self.text, [messages])[0].tolist())
+        return self._format.encode(self.text, [messages])[0].tolist()
 
     def answer(self, sequence: Sequence[int], prompt_length: int) -> list[int]:
         """Return the tokens of the answer: behind the prompt, and for MDM up to the first PAD."""
