@@ -214,10 +214,8 @@ class DiT(nn.Module):
         if isinstance(layer, nn.Linear) and layer.bias is not None:
             nn.init.zeros_(layer.bias)
         if self.neighbours and layer is self.blocks[0].get_submodule("qkv"):
-            bias = self.blocks[0].get_parameter("qkv.bias")
-            if not getattr(bias, "_is_hf_initialized", False):  # by a checkpoint, as nn.init checks too
-                with torch.no_grad():
-                    bias.copy_(neighbour_biases(self.heads, self.head_width))
+            with torch.no_grad():
+                self.blocks[0].get_parameter("qkv.bias").copy_(neighbour_biases(self.heads, self.head_width))
 
     def _zero_layers(self) -> list[nn.Module]:
         """Return the layers that start at zero: flags, modulations and gates (AdaLN-zero), ends of both heads."""

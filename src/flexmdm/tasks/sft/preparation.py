@@ -26,8 +26,8 @@ class PromptFormat:
     r"""Writes prompts, in one of three styles.
 
     ``plain`` is the prompt and a line break; a text of your own has ``{prompt}`` in it; ``chat`` is the chat template
-    of the tokenizer. In the first two, the turns of a longer conversation become lines. The tokens ``around`` stand in front
-    of every prompt and behind it, and are no text.
+    of the tokenizer. In the first two, the turns of a longer conversation become lines. The tokens ``around``
+    stand in front of every prompt and behind it, and are no text.
 
     >>> PromptFormat("Q: {prompt} A:").write((("user", "1 + 1?"),))
     'Q: 1 + 1? A:'
