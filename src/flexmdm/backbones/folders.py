@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 EXTRAS = "flexmdm_extras.pt"  # beside the weights of a published FlexMDM: all that a FlexMDM has more than its backbone
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _OF_THE_HUB = ("revision", "token", "cache_dir", "local_files_only", "force_download")
+_ASKED = 10  # seconds for the Hub to answer
 _NEVER = ["*.py", "*.bin", "*.pth"]  # files that are not fetched: code, and weights in other formats
 
 
@@ -38,8 +40,22 @@ def local_folder(name: str | Path, **options: Any) -> Path:
     return Path(snapshot_download(str(name), ignore_patterns=_NEVER, **_of_the_hub(options)))
 
 
+@cache
+def hub_answers() -> bool:
+    """Return whether the Hugging Face Hub can be reached; asked once, as its library goes on for a minute."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_ASKED)
+    except Exception:  # of a class that differs from version to version of the library; the caller says so
+        return False
+    return True
+
+
 def _of_the_hub(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: options[key] for key in _OF_THE_HUB if options.get(key) is not None}
+    """Return the options that say what is fetched; nothing is, where the Hub cannot be reached."""
+    given = {key: options[key] for key in _OF_THE_HUB if options.get(key) is not None}
+    return given if hub_answers() else {**given, "local_files_only": True}
 
 
 def stored_config(name: str | Path, **options: Any) -> dict[str, Any]:
@@ -49,9 +65,10 @@ def stored_config(name: str | Path, **options: Any) -> dict[str, Any]:
     from transformers import PretrainedConfig
 
     try:
-        if not on_the_hub(name) and not (Path(name) / "config.json").is_file():
+        on_hub = on_the_hub(name)
+        if not on_hub and not (Path(name) / "config.json").is_file():
             raise OSError("no config.json there")
-        stored, _ = PretrainedConfig.get_config_dict(str(name), **_of_the_hub(options))
+        stored, _ = PretrainedConfig.get_config_dict(str(name), **(_of_the_hub(options) if on_hub else {}))
     except Exception as error:  # network, hub, formats
         raise ValueError(
             f"there is no pretrained model {str(name)!r} ({str(error).strip().splitlines()[0]}): give a folder with "
@@ -74,12 +91,9 @@ def has_extras(name: str | Path) -> bool:
     """Return whether a folder, or a name on the Hub, is a FlexMDM in the layout it was published in."""
     if not on_the_hub(name):
         return (Path(name) / EXTRAS).is_file()
-    from huggingface_hub import file_exists
+    from huggingface_hub import file_exists, try_to_load_from_cache
 
-    try:
-        return file_exists(str(name), EXTRAS)
-    except Exception:  # of a Hub that does not answer; loading says so
-        return False
+    return file_exists(str(name), EXTRAS) if hub_answers() else bool(try_to_load_from_cache(str(name), EXTRAS))
 
 
 def check_whole(where: str | Path, problems: Mapping[str, Collection[Any]]) -> None:

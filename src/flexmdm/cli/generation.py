@@ -136,12 +136,12 @@ def _answer(
         run, text = None, run
     _check_run(run)
     if dry_run:
-        from flexmdm.runs.estimate import print_estimate
+        from flexmdm.runs.estimate import dry_run as estimate
 
         if run is None and pretrained is None:
             raise ValueError("--dry-run of what? Give the folder of a run, OWNER/NAME on the Hub, or --pretrained NAME")
         shared.check_writable(json)
-        print_estimate(run or pretrained or "", sampling.get("steps"), json, device)
+        estimate(run or pretrained or "", sampling.get("steps"), json, device)
         return
     if file is not None and text is not None:
         raise ValueError("give the text as an argument or --file, not both")
