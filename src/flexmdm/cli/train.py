@@ -164,7 +164,10 @@ def train(
     if start is not None and not resume:
         from flexmdm.backbones.bases import brings
 
-        framed = brings(check_base(run))["framed"]
+        theirs = check_base(run)
+        framed = brings(theirs)["framed"]
+        if (around := (theirs.get("task") or {}).get("around")) and options.has_setting(name, "around"):
+            stored = {"around": around, **stored}
         if options.has_setting(name, "framed") and inserts(stored.get("model", FLEXMDM)):
             stored = {"framed": framed, **stored}
     run = replace(run, task=task_of(stored).to_dict())

@@ -68,12 +68,14 @@ class SFTPipeline(Pipeline[SFTTask]):
         """Fill the gaps of an answer to a prompt, or of several, as `TextPipeline.infill` does."""
         return self.filler(prompt).infill(text, num, gap_marker, full=full, draws=draws, **options)
 
-    def filler(self, prompt: str = "") -> TextPipeline:
-        """Return what fills gaps in answers to a prompt, which may be empty.
+    @property
+    def fills(self) -> bool:
+        """Return whether the model takes answers with gaps: one with flags has learned that all of them is to find."""
+        return not getattr(self.model.config, "flags", True)
 
-        A model with flags has learned that no token of an answer is given: it cannot do this.
-        """
-        if getattr(self.model.config, "flags", True):
+    def filler(self, prompt: str = "") -> TextPipeline:
+        """Return what fills gaps in answers to a prompt, which may be empty."""
+        if not self.fills:
             raise ValueError(
                 f"a run on {self.task.name} does not fill the gaps of a text, as nothing of an answer was given in "
                 f"training: {self.uses}"
