@@ -71,7 +71,8 @@ def test_a_converted_one_learns_from_pairs_between_its_own_tokens(published, com
 def test_a_benchmark_of_gaps_takes_it(published, command, tmp_path):
     problem = {
         "task_id": "test/0", "prompt": "def one():\n", "canonical_solution": "    return 1\n",
-        "suffix": "    return 1\n", "test": "def check(candidate):\n    assert candidate() == 1\n", "entry_point": "one",
+        "suffix": "    return 1\n", "entry_point": "one",
+        "test": "def check(candidate):\n    assert candidate() == 1\n",
     }  # fmt: skip
     (tmp_path / "problems.jsonl").write_text(json.dumps(problem) + "\n")
     benchmark = ("--benchmark", "humaneval-infill", "--data", tmp_path / "problems.jsonl", "--num", 1)

@@ -103,7 +103,7 @@ def config_of(stored: dict[str, Any]) -> RetrofitConfig:
         time=_TRAINED_WITH.insertion.to_dict(),
         interpolant=_TRAINED_WITH.to_dict(),
         mask_id=mask,
-        task={"name": "sft", "format": "{prompt}", "around": [[start], [separator]], "max_length": _MAX_LENGTH},
+        task={"name": "sft", "format": "{prompt}", "before": [start], "behind": [separator], "max_length": _MAX_LENGTH},
     )
 
 

@@ -166,8 +166,9 @@ def train(
 
         theirs = check_base(run)
         framed = brings(theirs)["framed"]
-        if (around := (theirs.get("task") or {}).get("around")) and options.has_setting(name, "around"):
-            stored = {"around": around, **stored}
+        if options.has_setting(name, "before"):
+            task_then = theirs.get("task") or {}
+            stored = {key: task_then[key] for key in ("before", "behind") if key in task_then} | stored
         if options.has_setting(name, "framed") and inserts(stored.get("model", FLEXMDM)):
             stored = {"framed": framed, **stored}
     run = replace(run, task=task_of(stored).to_dict())

@@ -26,8 +26,8 @@ class PromptFormat:
     r"""Writes prompts, in one of three styles.
 
     ``plain`` is the prompt and a line break; a text of your own has ``{prompt}`` in it; ``chat`` is the chat template
-    of the tokenizer. In the first two, the turns of a longer conversation become lines. The tokens ``around``
-    stand in front of every prompt and behind it, and are no text.
+    of the tokenizer. In the first two, the turns of a longer conversation become lines. The tokens ``before``
+    and ``behind`` stand around every prompt, and are no text.
 
     >>> PromptFormat("Q: {prompt} A:").write((("user", "1 + 1?"),))
     'Q: 1 + 1? A:'
@@ -36,7 +36,8 @@ class PromptFormat:
     """
 
     style: str = PLAIN
-    around: tuple[Sequence[int], Sequence[int]] = ((), ())
+    before: tuple[int, ...] = ()
+    behind: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.style not in (PLAIN, CHAT) and _PROMPT not in self.style:
@@ -64,17 +65,18 @@ class PromptFormat:
             found = tokenizer.encode_chats(list(map(tokenizer.write_chat, chats)))
         else:
             found = tokenizer.encode_arrays(list(map(self.write, prompts)))
-        before, behind = (np.array(side, dtype=np.uint32) for side in self.around)
-        return [np.concatenate([before, ids, behind]) for ids in found] if len(before) + len(behind) else found
+        before, behind = (np.array(side, dtype=np.uint32) for side in (self.before, self.behind))
+        return [np.concatenate([before, ids, behind]) for ids in found]
 
 
 @dataclass(frozen=True)
 class PairPreparation(Preparation):
-    """The way from pairs to sequences; ``style`` and ``around`` are those of the `PromptFormat`."""
+    """The way from pairs to sequences; ``style``, ``before`` and ``behind`` are those of the `PromptFormat`."""
 
     long: Literal["split", "drop"] = "drop"  # half an answer would be a wrong one
     style: str = PLAIN
-    around: tuple[Sequence[int], Sequence[int]] = ((), ())
+    before: tuple[int, ...] = ()
+    behind: tuple[int, ...] = ()
     noun: ClassVar[str] = "pair"
     record: ClassVar[str] = "pair"
 
@@ -88,7 +90,7 @@ class PairPreparation(Preparation):
 
     @property
     def format(self) -> PromptFormat:
-        return PromptFormat(self.style, self.around)
+        return PromptFormat(self.style, self.before, self.behind)
 
     @property
     def contents(self) -> str:

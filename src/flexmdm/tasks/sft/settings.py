@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flexmdm.settings import setting
@@ -25,6 +24,7 @@ class SFTSettings(FileSettings):
         "template of the tokenizer. [default: plain]",
     )
     pad_id: int | None = None  # PAD of MDM, by default a new token behind all others; LLaDA's is its end of text
-    around: tuple[Sequence[int], Sequence[int]] = ((), ())  # tokens in front of every prompt and behind it
+    before: tuple[int, ...] = ()  # tokens in front of every prompt
+    behind: tuple[int, ...] = ()  # tokens between every prompt and its answer
     remove: str | None = None  # of the `flexmdm.data.PairSource`
     name: str = setting("sft", init=False)

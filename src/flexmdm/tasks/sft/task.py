@@ -51,7 +51,8 @@ class SFTTask(SFTSettings, PreparedTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "around", tuple(map(tuple, self.around)))
+        for name in ("before", "behind"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         _ = self._format  # raises if it is none
         if self.pad_id is not None and self.pad_id < 0:
             raise ValueError(f"pad_id is a token, from 0 on; got {self.pad_id}")
@@ -63,11 +64,13 @@ class SFTTask(SFTSettings, PreparedTask):
     @property
     def _preparation(self) -> PairPreparation:
         fields = self.prompt_field, self.answer_field, self.skip_bad, self.remove
-        return PairPreparation(**self._common(PairSource, *fields), style=self.format, around=self.around)
+        return PairPreparation(
+            **self._common(PairSource, *fields), style=self.format, before=self.before, behind=self.behind
+        )
 
     @property
     def _format(self) -> PromptFormat:
-        return PromptFormat(self.format, self.around)
+        return PromptFormat(self.format, self.before, self.behind)
 
     @property
     def pad(self) -> int:
