@@ -122,3 +122,13 @@ def test_what_is_wrong_is_said(arguments, message, published, command, tmp_path)
     places = {"LLAMA": tmp_path / "llama", "PUBLISHED": published, "OUT": tmp_path / "out"}
     out, err, code = command(*(places.get(one, one) for one in arguments))
     assert code == 2 and message in err, err
+
+
+def test_a_harness_gets_answers_from_it(published):
+    from flexmdm.integrations.lm_eval import Responder
+    from flexmdm.tasks.loading import load
+
+    options = {"steps": 4, "temperature": 0.1, "insertion_schedule": "power:2.9", "window": "5:64"}
+    responder = Responder(*load(published, "cpu"), **options)
+    assert len(responder.texts(["def one():\n", "def two():\n"])) == 2
+    assert responder.options["sampler"] == "adaptive" and responder.log_likelihood("def one():\n", "    pass\n") < 0
