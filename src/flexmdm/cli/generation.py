@@ -31,6 +31,7 @@ INFILL_EXAMPLES = shared.examples("""
 `flexmdm infill runs/names "a___a" --min 2 --max 4`: two to four tokens in the gap
 `cat lines.txt | flexmdm infill runs/articles - --json filled.json`: one text per line
 `flexmdm infill runs/code --file program.py --gap-marker "<GAP>"`: a run on code fills one gap of a whole program
+`flexmdm infill yuyuanchen0/flexmdm --dry-run`: what memory and time a published model of 7B weights takes
 """)
 COMPLETE_EXAMPLES = shared.examples("""
 `flexmdm complete runs/articles "Once upon a time" --num 3`
