@@ -5,7 +5,9 @@ import shutil
 
 import pytest
 
+from flexmdm import FlexMDMModel
 from flexmdm.tasks.sft.pipeline import SFTPipeline
+from flexmdm.tasks.text.pipeline import TextPipeline
 
 PROGRAM = "def one():\n    return ___\n"
 FEW = ("--steps", 4, "--device", "cpu")
@@ -112,6 +114,7 @@ def test_a_dry_run_says_memory_and_time_without_loading_weights(which, published
         (["infill", "PUBLISHED", "no gap"], "there is no gap in 'no gap'"),
         (["infill", "PUBLISHED", "a ___", "--prompt", "x" * 800], "the prompt leaves no room for an answer"),
         (["infill", "--pretrained", "text", "a ___", "--prompt", "x"], "--prompt is for runs on prompts and answers"),
+        (["retrofit", "PUBLISHED", "--dry-run"], "is a FlexMDM already, in the layout it was"),
         (["retrofit", "PUBLISHED", "--data", "x.txt", "--out", "OUT"], "is a FlexMDM already, in the layout it was"),
     ],
 )
@@ -122,6 +125,18 @@ def test_what_is_wrong_is_said(arguments, message, published, command, tmp_path)
     places = {"LLAMA": tmp_path / "llama", "PUBLISHED": published, "OUT": tmp_path / "out"}
     out, err, code = command(*(places.get(one, one) for one in arguments))
     assert code == 2 and message in err, err
+
+
+def test_a_pipeline_of_another_task_does_not_take_it(published):
+    with pytest.raises(ValueError, match="was trained on the task sft, not on text"):
+        TextPipeline.from_pretrained(published, device="cpu")
+
+
+def test_saved_by_its_model_alone_it_has_its_tokenizer(published, tmp_path):
+    FlexMDMModel.from_pretrained(published).save_pretrained(tmp_path / "copy")
+    pipelines = [SFTPipeline.from_pretrained(folder, device="cpu") for folder in (published, tmp_path / "copy")]
+    questions = ["def one():\n", "x=12345  ü don't\r\n\tok"]
+    assert [pipelines[0].encode(one) for one in questions] == [pipelines[1].encode(one) for one in questions]
 
 
 def test_a_harness_gets_answers_from_it(published):

@@ -133,11 +133,7 @@ def check_base(
         four_bits()
     if ours:
         return stored
-    if has_extras(base):
-        raise ValueError(
-            f"{base} is a FlexMDM already, in the layout it was published in: write it as a run (flexmdm retrofit "
-            f"{base} --merge --out FOLDER) and go on with that"
-        )
+    check_no_extras(base)
     if stored.get("is_decoder"):
         raise ValueError(f"{base} looks back only (is_decoder in its config.json): it has not learned to fill masks")
     mask = stored.get("mask_token_id") if mask_id is None else mask_id
@@ -152,6 +148,15 @@ def check_base(
             f"the mask token {mask} of {base} is outside its vocabulary of {size}: give another (--mask-id)"
         )
     return {**stored, "mask_token_id": mask}
+
+
+def check_no_extras(base: str | Path) -> None:
+    """Raise if a base is a FlexMDM already, in the layout that others published it in: its extras would be lost."""
+    if has_extras(base):
+        raise ValueError(
+            f"{base} is a FlexMDM already, in the layout it was published in: write it as a run (flexmdm retrofit "
+            f"{base} --merge --out FOLDER) and go on with that"
+        )
 
 
 def check_used(base: str | Path, anatomy: Anatomy, model: PreTrainedModel, info: Mapping[str, Any]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +39,8 @@ def local_folder(name: str | Path, **options: Any) -> Path:
     return Path(snapshot_download(str(name), ignore_patterns=_NEVER, **_of_the_hub(options)))
 
 
-@cache
 def hub_answers() -> bool:
-    """Return whether the Hugging Face Hub can be reached; asked once, as its library goes on for a minute."""
+    """Return whether the Hugging Face Hub can be reached; asked first, as its library goes on for a minute."""
     from huggingface_hub import constants, get_session
 
     try:

@@ -62,7 +62,7 @@ def load(
     Args:
         source: the folder or the name.
         dtype: of all weights; by default as they are stored.
-        device_map: as `bases.check_memory` takes it.
+        device_map: ``{"": device}`` loads the weights straight to a device.
         options: ``revision`` and others that say what is fetched from the Hub.
     """
     folder = local_folder(source, **options)
@@ -74,10 +74,11 @@ def load(
     bases.check_memory(folder, stored, dtype, False, device_map)
     config = config_of(stored)
     config.name_or_path = str(folder)
-    backbone, extras, anatomy = stored_weights(folder), read_extras(folder / EXTRAS), Anatomy(**config.anatomy)
+    device = "cpu" if device_map is None else device_map[""]
+    backbone, extras = stored_weights(folder, device), read_extras(folder / EXTRAS, device)
     if twice := sorted(backbone.keys() & extras.keys()):
         raise ValueError(f"{folder / EXTRAS} has weights that the backbone has too ({', '.join(twice[:3])}): {_AGAIN}")
-    model = RetrofitModel.without_weights(config)
+    model, anatomy = RetrofitModel.without_weights(config), Anatomy(**config.anatomy)
     model.filled({**backbone, **extras}, folder, lambda name: _stored_name(name, anatomy), dtype)
     for p in model.network.modulations.parameters():  # theirs scale, then shift
         p.data = torch.cat(p.data.chunk(2)[::-1])
@@ -115,10 +116,10 @@ def _token(stored: dict[str, Any], name: str, size: int) -> int:
     return token
 
 
-def read_extras(file: Path) -> dict[str, Tensor]:
+def read_extras(file: Path, device: Any = "cpu") -> dict[str, Tensor]:
     """Return the tensors in the file of the extras, by name; raise if it holds anything else, which is never run."""
     try:
-        extras = torch.load(file, map_location="cpu", weights_only=True)
+        extras = torch.load(file, map_location=device, weights_only=True)
     except UnpicklingError as error:
         raise ValueError(f"{file} holds more than tensors, and code from a checkpoint is not run: {_AGAIN}") from error
     except Exception as error:  # of files and formats

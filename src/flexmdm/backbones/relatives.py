@@ -16,13 +16,15 @@ def pretrained_tokenizer(name: str | Path, **options: Any) -> Any:
 
     That of Dream has code, which gives the ids that Qwen2's tokenizer gives.
     """
-    from transformers import AutoTokenizer, PretrainedConfig
+    from transformers import AutoTokenizer
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of a config.json that says things in an old way
         try:
             return AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
         except ValueError:
+            from transformers import PretrainedConfig
+
             stored, _ = PretrainedConfig.get_config_dict(str(name), **options)
             kind = stored.get("encoder", stored).get("model_type")  # of one of ours, what it is made from
             if RELATIVES.get(kind, kind) not in RELATIVES.values():

@@ -183,13 +183,13 @@ class RetrofitModel(FlexMDMModel):
         return {part: count for part, count in counts.items() if count}
 
 
-def stored_weights(folder: Path) -> dict[str, Tensor]:
-    """Return the weights in a folder, in one file or several, by name."""
+def stored_weights(folder: Path, device: Any = "cpu") -> dict[str, Tensor]:
+    """Return the weights in a folder, in one file or several, by name and on a device."""
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
         raise FileNotFoundError(f"{folder} has no weights (model.safetensors)")
     try:
-        return {name: value for file in files for name, value in load_file(file).items()}
+        return {name: value for file in files for name, value in load_file(file, device).items()}
     except SafetensorError as error:
         raise ValueError(f"the weights in {folder} are damaged ({error}): fetch or train them again") from error
 

@@ -159,6 +159,7 @@ def _dry_run(run: RunConfig, json: Path | None) -> None:
 
     base, precision = run.network.base or "", run.network.base_dtype
     stored = llada.SHAPE_8B if base == _SHAPE else stored_config(base)
+    bases.check_no_extras(base)
     run = replace(run, task={**bases.brings(stored), **run.task})
     plan = plan_of_shape(run, stored)
     weights = plan["weights"]
