@@ -3,7 +3,7 @@
 import random
 import threading
 import time
-from concurrent.futures import wait
+from concurrent.futures import CancelledError, wait
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_a_request_that_is_cancelled_leaves_and_the_others_do_not_notice(pipelin
     gone, stays = engine.submit(prompts, 40, 3, steps=64), engine.submit(prompts, 3, 4, steps=64)
     engine.cancel(gone)
     assert [one.sequence for one in stays.result.result(60)] == alone(pipeline, prompts, 3, 4, steps=64)
-    with pytest.raises(Closed):
+    with pytest.raises(CancelledError):
         gone.result.result(30)
     assert engine.unfinished == 0
 

@@ -31,6 +31,7 @@ INFILL_EXAMPLES = shared.examples("""
 `flexmdm infill runs/names "a___a" --min 2 --max 4`: two to four tokens in the gap
 `cat lines.txt | flexmdm infill runs/articles - --json filled.json`: one text per line
 `flexmdm infill runs/code --file program.py --gap-marker "<GAP>"`: a run on code fills one gap of a whole program
+`flexmdm infill yuyuanchen0/flexmdm --dry-run`: what memory and time a published model of 7B weights takes
 """)
 COMPLETE_EXAMPLES = shared.examples("""
 `flexmdm complete runs/articles "Once upon a time" --num 3`
@@ -117,6 +118,12 @@ def _answer(
     gap_marker: Annotated[
         str | None, typer.Option(help="What stands for a gap in the text. [default: ___]", show_default=False)
     ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="Prompt of the text, of a run on prompts and answers. [default: an empty one]")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what memory and time an answer takes, here and on a GPU, and stop.")
+    ] = False,
     sampling: Annotated[options.Given, options.Options(shared.Sampling, leave_out=("block",))],
     watch: shared.Watch = False,
     json: shared.Json = None,
@@ -128,8 +135,15 @@ def _answer(
         raise ValueError(f"a gap cannot have at least {minimum} (--min) and at most {maximum} (--max) tokens")
     if pretrained is not None and run is not None and text is None:  # then there is no run: what stands there is a text
         run, text = None, run
-    if run is not None and not os.path.isdir(run):  # noqa: PTH112  (a text may be no path at all)
-        raise ValueError(f"{run} is not a run: there is no such folder")
+    _check_run(run)
+    if dry_run:
+        from flexmdm.runs.estimate import dry_run as estimate
+
+        if run is None and pretrained is None:
+            raise ValueError("--dry-run of what? Give the folder of a run, OWNER/NAME on the Hub, or --pretrained NAME")
+        shared.check_writable(json)
+        estimate(run or pretrained or "", sampling.get("steps"), json, device)
+        return
     if file is not None and text is not None:
         raise ValueError("give the text as an argument or --file, not both")
     if file is None and text is None:
@@ -140,14 +154,24 @@ def _answer(
     texts, names = read_texts(text, file, pipeline.whole_files)
     if draws is None and method == "infill" and pipeline.draws > 1:
         draws = pipeline.draws
-    gaps = {"minimum": minimum or None, "maximum": maximum, "gap_marker": gap_marker, "draws": draws}
+    if prompt is not None and not pipeline.takes_prompts:
+        raise ValueError(f"--prompt is for runs on prompts and answers, and {run or pretrained} is none: leave it out")
+    gaps = {"minimum": minimum or None, "maximum": maximum, "gap_marker": gap_marker, "draws": draws, "prompt": prompt}
     sampling |= {name: value for name, value in gaps.items() if value is not None}
     _write(pipeline, method, texts, num, watch, json, names=names, seed=seed, **sampling)
 
 
 _STANDARD_INPUT = "standard input", " of standard input"  # what it is called, and a line of it
 infill = options.Command(_answer, method="infill")
-complete = options.Command(_answer, leave_out=("minimum", "maximum", "gap_marker"), method="complete")
+complete = options.Command(_answer, leave_out=("minimum", "maximum", "gap_marker", "prompt"), method="complete")
+
+
+def _check_run(run: str | None) -> None:
+    """Raise unless a run is a folder, or OWNER/NAME on the Hub."""
+    from flexmdm.backbones.folders import on_the_hub
+
+    if run is not None and not os.path.isdir(run) and not on_the_hub(run):  # noqa: PTH112  (a text may be no path)
+        raise ValueError(f"{run} is not a run: there is no such folder")
 
 
 def read_texts(text: str | None, file: Path | None, whole: bool) -> tuple[list[str], list[str]]:

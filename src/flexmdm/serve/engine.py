@@ -251,9 +251,9 @@ class Engine:
             while self._new:
                 job = self._new.popleft()
                 if job in dropped:
-                    self._fail(job, Closed("nobody waits for this any more"))
+                    self._forget(job)
                 elif job.options in self._ways or len(self._ways) < MOST_WAYS:
-                    self._ways.setdefault(job.options, Shared(self.pipeline, job.options, self.room)).add(job)
+                    self._begin(job)
                 else:
                     waiting.append(job)
             self._new = waiting
@@ -261,7 +261,7 @@ class Engine:
         for job in dropped:
             if not job.result.done():
                 self._ways[job.options].drop(job)
-                self._fail(job, Closed("nobody waits for this any more"))
+                self._forget(job)
         self._ways = {way: loop for way, loop in self._ways.items() if not loop.idle}
         for function, result in calls:
             try:
@@ -270,6 +270,14 @@ class Engine:
                 result.set_exception(error)
         return goes_on
 
+    def _begin(self, job: Job) -> None:
+        try:
+            loop = self._ways.get(job.options) or Shared(self.pipeline, job.options, self.room)
+            loop.add(job)
+            self._ways[job.options] = loop
+        except Exception as error:
+            self._fail(job, error)
+
     def _deliver(self, job: Job, number: int) -> None:
         if job.listener is not None:
             job.listener(number, job.generated(number))
@@ -277,6 +285,11 @@ class Engine:
             with self._changed:
                 self.unfinished -= len(job)
             job.result.set_result([job.generated(number) for number in range(len(job))])
+
+    def _forget(self, job: Job) -> None:
+        with self._changed:
+            self.unfinished -= len(job)
+        job.result.cancel()
 
     def _fail(self, job: Job, error: Exception) -> None:
         if not job.result.done():
