@@ -36,7 +36,7 @@ EXAMPLES = """examples:
 RESULTS = Path(__file__).parent / "results"
 BEFORE = "spaced, before"
 TRIALS: dict[str, tuple[dict[str, Any], Sequence[int]]] = {  # by the name in the table
-    "spaced": ({"sampler": "spaced"}, (4, 8, 16, 32, 128)),
+    "spaced": ({"sampler": "spaced"}, (4, 6, 8, 12, 16, 32, 40, 128)),
     "entropy_bounded, 0.1": ({"sampler": "entropy_bounded", "bound": 0.1}, (8, 16)),
     "entropy_bounded, 1": ({"sampler": "entropy_bounded", "bound": 1.0}, (16,)),
     "dilated": ({"sampler": "dilated"}, (8, 16)),

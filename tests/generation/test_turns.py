@@ -91,24 +91,23 @@ class Coins:
         return Prediction(torch.full((len(canvas.masks), 2), -math.log(2)), canvas.open_gaps.with_values(nothing))
 
 
-@pytest.mark.parametrize("steps", [2, 4, 6, 12])
+@pytest.mark.parametrize("steps", [1, 2, 4, 6, 12, 30])
 def test_without_open_gaps_the_steps_bound_how_many_are_revealed_together(steps):
     """18 tokens in doubt, with so little reach that nothing else bounds it."""
     sampler = SpacedSampler(Grid(steps), spacing=1e-6)
     out = generate(Coins(), 20, prompts=[Prompt.masks(18)], sampler=sampler, trace=True)
-    assert max(max(together(trace)) for trace in out.trace) <= math.ceil(18 / steps)
-    assert sum(out.evaluations) / 20 == pytest.approx(steps, abs=1.5)
+    assert max(max(together(trace)) for trace in out.trace) == max(18 // steps, 1)
+    assert out.evaluations == [math.ceil(18 / max(18 // steps, 1))] * 20
     unbound = SpacedSampler(Grid(steps), spacing=1e-6, together=math.inf)
     assert generate(Coins(), prompts=[Prompt.masks(18)], sampler=unbound).evaluations == [1]
 
 
 def test_copies_at_a_distance_fit_with_more_steps():
-    """1,000 samples: 53% were wrong at any number of steps when nothing but distance counted."""
+    """1,000 samples: a third would be wrong at any number of steps if nothing but distance counted."""
     source = far_copies(letters=3)
     known = [Prompt.masks(18)]
     shares = [wrong(source, generate(source.denoiser(), 1000, prompts=known, steps=steps)) for steps in (4, 16, 64)]
-    assert shares[0] > shares[1] > shares[2] == 0
-    assert shares[1] < 0.1
+    assert shares[0] > 0.1 and shares[1:] == [0, 0]
 
 
 def test_no_parity_is_missed_with_as_many_steps_as_tokens():

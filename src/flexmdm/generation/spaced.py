@@ -25,16 +25,17 @@ class SpacedSampler(TurnsSampler):
     - *Spacing.* Of two masks closer than the smaller of their reaches only one is revealed in a step. Between two masks
       a mask counts 1 and a clean token, which screens them from each other, 5. A mask of entropy H nats has reach
       ``spacing`` * (1 - log H / log ``negligible``), at least 0: what f knows already depends on nothing.
-    - *Few at a time.* Of n tokens at most n / steps are revealed together (``together``), rounded at random; masks
-      without reach are not counted. So the number of steps also bounds the error where distance does not help.
+    - *Few at a time.* Of n tokens at most n / steps are revealed together (``together``), or one; masks without reach
+      are not counted. So the number of steps also bounds the error where distance does not help.
     - Highest scores of ``confidence`` first.
 
     Where it is biased: spacing takes distance for independence. Masks that depend on each other over more than
     ``spacing`` are drawn apart from each other when they fall into one group, and then do not fit: copies, mirror
-    images, brackets. With n tokens and at least n steps there are no groups. Insertions of one step see the same g:
-    right on average and, where the length is known, exact; else lengths are right to second order in the step. In the
-    last step the missing tokens are rounded once more, which can leave one of several that come only together.
-    ``negligible`` entropies are neglected. `benchmarks/results/coupled.md` has all of this in numbers.
+    images, brackets. With more than n / 2 steps for n tokens there are no such groups. Insertions of one step see the
+    same g: right on average and, where the length is known, exact; else lengths are right to second order in the step,
+    so that lengths that are either small or large come out wrong in few steps. In the last step the missing tokens are
+    rounded once more, which can leave one of several that come only together. ``negligible`` entropies are neglected.
+    `benchmarks/results/coupled.md` has all of this in numbers.
 
     Exact as the number of grid steps goes to infinity, with ``negligible = 0``, whatever the other settings: p goes to
     0 and the number of masks revealed together to 1.

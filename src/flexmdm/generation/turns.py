@@ -72,7 +72,7 @@ class TurnsSampler:
         clock = torch.where(complete, 0.0, alpha)  # what is complete has none
         expected, size, owing = self._recalled(canvas, prediction)
         due = torch.where(complete, canvas.num_masks, self._due(canvas, clock, rng))
-        chosen = self._chosen(canvas, prediction, due, self._most(size, rng), rng)
+        chosen = self._chosen(canvas, prediction, due, self._most(size), rng)
         revealing = torch.bincount(canvas.tokens.rows[canvas.masks[chosen]], minlength=len(canvas)) > 0
         ahead = torch.where(complete | revealing, clock, self._next_clock(canvas, prediction, clock))
         share = (ahead - clock) / (1 - clock)
@@ -94,11 +94,9 @@ class TurnsSampler:
         free = canvas.tokens.count(~canvas.given.values | canvas.is_mask)
         return expected, torch.maximum(size, free), owing + owed(expected - before, share)
 
-    def _most(self, size: Tensor, rng: StepRandomness) -> Tensor:
-        """Return ``[B]``, how many masks may be revealed together; at least one."""
-        most = (size * self.together / self.grid.steps).clamp(max=1e9)
-        everyone = torch.arange(len(size), device=size.device)
-        return torch.floor(most + rng.uniform("together", everyone)).long().clamp(min=1)
+    def _most(self, size: Tensor) -> Tensor:
+        """Return ``[B]``, how many masks in doubt may be revealed together; at least one."""
+        return (size * self.together / self.grid.steps).clamp(max=1e9).floor().long().clamp(min=1)
 
     def _next_clock(self, canvas: Canvas, prediction: Prediction, alpha: Tensor) -> Tensor:
         """Return ``[B]``, the next point of the grid, or where the fullest gap has got ``crowding`` insertions.
