@@ -587,3 +587,31 @@ def test_a_dataset_in_a_folder_goes_by_its_files(write, tmp_path, monkeypatch):
     assert fingerprint(Source(("hf:./corpus",))) not in prints
     with pytest.raises(FileNotFoundError, match="no such folder: /gone/corpus"):
         fingerprint(Source(("hf:/gone/corpus:test",)))
+
+
+# Marked regions -------------------------------------------------------------------------------------------------------
+
+TABLE = "id,sequence,h1_start,h1_end,h2_start,h2_end\none,QVKARDYW,0,2,3,7\n"
+
+
+def test_regions_of_a_table_are_read_with_the_text(write):
+    (found,) = read(write("chains.csv", TABLE), field="sequence", regions=("h1", "h2"))
+    assert (found.text, found.ranges, len(found)) == ("QVKARDYW", ((0, 2), (3, 7)), 8)
+
+
+@pytest.mark.parametrize(
+    "content, wrong",
+    [
+        (TABLE.replace("h2_end", "h2_last"), "no field 'h2_end'.*--regions"),
+        (TABLE.replace("0,2,3,7", "0,4,3,7"), r"one behind the other; these are \[0, 4, 3, 7\]"),
+        (TABLE.replace("0,2,3,7", "0,2,3,9"), "of 8 characters"),
+        (TABLE.replace("0,2,3,7", "0,2,x,7"), "whole numbers, these with 0, 2, x, 7"),
+    ],
+)
+def test_regions_that_cannot_be_are_refused(write, content, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        read(write("chains.csv", content), field="sequence", regions=("h1", "h2"))
+
+
+def test_regions_are_marked_in_tables_alone(write):
+    assert "in tables alone" in problem(write("chains.fasta", ">one\nQVK\n"), regions=("h1",))

@@ -95,17 +95,50 @@ class FieldSource(RecordSource):
 
 
 @dataclass(frozen=True)
+class Marked:
+    """A text, and the half-open range of each of its regions, in characters."""
+
+    text: str
+    ranges: tuple[tuple[int, int], ...]
+
+    def __len__(self) -> int:
+        """Return how many characters it has."""
+        return len(self.text)
+
+
+@dataclass(frozen=True)
 class Source(FieldSource):
-    """Texts to read."""
+    """Texts to read; with marked regions each is a `Marked`."""
 
     paragraphs: bool = False  # split texts at blank lines; without it, each line of a .txt is a text
     skip_bad: bool = False  # count lines that cannot be read and go on, rather than stop at the first
+    regions: tuple[str, ...] = ()  # NAME for each that columns NAME_start and NAME_end mark, in the order of the text
     endings: ClassVar[tuple[str, ...]] = (".txt", ".jsonl", ".csv", ".parquet", ".fasta", ".fa")
     default_field: ClassVar[str] = "text"
 
-    def parts(self, cells: Sequence[Any]) -> list[str]:
+    def columns(self, names: Sequence[str], header: bool = False) -> list[str]:
+        marks = [f"{region}_{side}" for region in self.regions for side in ("start", "end")]
+        if missing := [name for name in marks if name not in names]:
+            raise BadRecord(f"no field {missing[0]!r}, only {listed(names)}; say which regions are marked (--regions)")
+        return [*super().columns([name for name in names if name not in marks], header), *marks]
+
+    def parts(self, cells: Sequence[Any]) -> list[Any]:
         text = check_text(cells[0])
+        if self.regions:
+            return [_marked(text, cells[1:], 2 * len(self.regions))]
         return (split_paragraphs(text) or [""]) if self.paragraphs else [text]
+
+
+def _marked(text: str, cells: Sequence[Any], count: int) -> Marked:
+    if len(cells) != count:
+        raise BadRecord("regions are marked in tables alone (.csv, .jsonl, .parquet): leave them out (--regions)")
+    try:
+        marks = [int(cell) for cell in cells]
+    except (TypeError, ValueError):
+        raise BadRecord(f"regions begin and end with whole numbers, these with {listed(map(str, cells))}") from None
+    if sorted([0, *marks, len(text)]) != [0, *marks, len(text)]:
+        raise BadRecord(f"regions lie in the text, one behind the other; these are {marks}, of {len(text)} characters")
+    return Marked(text, tuple(zip(marks[::2], marks[1::2], strict=True)))
 
 
 def numbered(source: RecordSource, report: ReadReport | None = None) -> Iterator[tuple[int, Any]]:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from flexmdm.sequences import Ragged
 
-_DTYPES = {"offsets": np.dtype(np.int64), "characters": np.dtype(np.int32), "prompts": np.dtype(np.int32)}
+_OPTIONAL = ("prompts", "marks")
+_DTYPES = {"offsets": np.dtype(np.int64), **dict.fromkeys(("characters", *_OPTIONAL), np.dtype(np.int32))}
 
 
 class TokenStore:
@@ -24,6 +25,7 @@ class TokenStore:
         offsets: ``[S + 1]``, where each sequence begins in ``tokens``; the last is N.
         characters: ``[S]``, how many characters of text each sequence is (if it has a prompt, the rest of it).
         prompts: ``[S]``, with how many tokens of prompt each sequence begins; ``None`` for none.
+        marks: ``[2 R S]``, where each of the R marked regions of each sequence begins and ends; ``None`` for none.
 
     >>> store = TokenStore(np.array([5, 6, 7, 8]), np.array([0, 3, 4]), np.array([9, 2]))
     >>> len(store), store.lengths, store.characters
@@ -33,16 +35,22 @@ class TokenStore:
     """
 
     def __init__(
-        self, tokens: np.ndarray, offsets: np.ndarray, characters: np.ndarray, prompts: np.ndarray | None = None
+        self,
+        tokens: np.ndarray,
+        offsets: np.ndarray,
+        characters: np.ndarray,
+        prompts: np.ndarray | None = None,
+        marks: np.ndarray | None = None,
     ) -> None:
-        self._tokens, self._offsets, self._characters, self._prompts = tokens, offsets, characters, prompts
+        self._tokens, self._offsets, self._characters = tokens, offsets, characters
+        self._prompts, self._marks = prompts, marks
 
     @classmethod
     def open(cls, folder: Path, name: str, dtype: np.dtype) -> TokenStore:
         """Map what a `StoreWriter` wrote."""
         dtypes = {"tokens": dtype, **_DTYPES}
-        there = [part for part in dtypes if part != "prompts" or _part(folder, name, part).is_file()]
-        return cls(*(np.memmap(_part(folder, name, part), dtypes[part], "r") for part in there))
+        there = [part for part in dtypes if part not in _OPTIONAL or _part(folder, name, part).is_file()]
+        return cls(**{part: np.memmap(_part(folder, name, part), dtypes[part], "r") for part in there})
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -63,6 +71,12 @@ class TokenStore:
         if self._prompts is None:
             return torch.zeros_like(self.lengths)
         return torch.from_numpy(self._prompts.astype(np.int64))
+
+    @cached_property
+    def marks(self) -> Tensor:
+        """Return ``[S, R, 2]`` int64: the tokens with which the marked regions of each sequence begin and end."""
+        marks = np.empty(0) if self._marks is None else self._marks
+        return torch.from_numpy(marks.astype(np.int64)).view(len(self), -1, 2)
 
     def take(self, index: Tensor) -> Ragged:
         """Return the sequences ``index`` ``[B]``."""
@@ -89,11 +103,12 @@ class BalancedStore(TokenStore):
     def _spread(self, name: str) -> Tensor:
         size = max(map(len, self._stores))
         columns = [getattr(store, name)[torch.arange(size) % len(store)] for store in self._stores]
-        return torch.stack(columns, 1).flatten()
+        return torch.stack(columns, 1).flatten(0, 1)
 
     lengths = cached_property(lambda self: self._spread("lengths"))
     characters = cached_property(lambda self: self._spread("characters"))
     prompts = cached_property(lambda self: self._spread("prompts"))
+    marks = cached_property(lambda self: self._spread("marks"))
 
     def take(self, index: Tensor) -> Ragged:
         owner, row = index % len(self._stores), index // len(self._stores)
@@ -110,13 +125,21 @@ class StoreWriter:
         self.sequences = self.tokens = 0
         self._write(offsets=[0])
 
-    def append(self, sequences: list[np.ndarray], characters: list[int], prompts: list[int] | None = None) -> None:
-        """Append sequences, with how many characters of text each is and with how many tokens of prompt it begins."""
+    def append(
+        self,
+        sequences: list[np.ndarray],
+        characters: list[int],
+        prompts: list[int] | None = None,
+        marks: list[list[int]] | None = None,
+    ) -> None:
+        """Append sequences, with how many characters of text each is and what else `TokenStore` has of each."""
         if sequences:
             offsets = self.tokens + np.cumsum([len(sequence) for sequence in sequences], dtype=np.int64)
             self._write(tokens=np.concatenate(sequences), offsets=offsets, characters=characters)
             if prompts is not None:
                 self._write(prompts=prompts)
+            if marks is not None:
+                self._write(marks=marks)
             self.sequences, self.tokens = self.sequences + len(sequences), int(offsets[-1])
 
     def _write(self, **parts: Any) -> None:

@@ -25,6 +25,7 @@ _BENCHMARKS = {
     "maze": Entry("flexmdm.sweeps.maze:Problems", "maze", reads_files=False),
     "humaneval-infill": Entry("flexmdm.sweeps.humaneval:HumanEvalInfill", "code", reads_files=True),
     "gsm8k": Entry("flexmdm.sweeps.gsm8k:GSM8K", "sft", reads_files=True),
+    "regions": Entry("flexmdm.sweeps.regions:Regions", "text", reads_files=True),
 }
 
 
@@ -37,7 +38,7 @@ def benchmark_names(reads_files: bool | None = None) -> list[str]:
     """Return the names of all benchmarks, or of those whose problems come from files, or do not.
 
     >>> benchmark_names(reads_files=True)
-    ['humaneval-infill', 'gsm8k']
+    ['humaneval-infill', 'gsm8k', 'regions']
     """
     return [name for name, entry in _BENCHMARKS.items() if reads_files in (None, entry.reads_files)]
 

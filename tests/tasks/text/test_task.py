@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from flexmdm.canvas import Role
 from flexmdm.data import TextTokenizer
 from flexmdm.tasks.text.task import TextTask
 
@@ -73,3 +74,45 @@ def test_datasets_in_folders_of_the_same_name_are_told_apart(tmp_path, monkeypat
         again = TextTask.from_dict(task.to_dict())
         assert again.data == (f"hf:{tmp_path / letter / 'corpus'}",)
         assert again.text.decode(again.prepared.train.take(torch.tensor([0])).tolist()[0]) == letter
+
+
+# Marked regions -------------------------------------------------------------------------------------------------------
+
+
+def chains(path, num=40):
+    """A table of sequences whose first region is some a, and the second some b."""
+    rows = [("a" * (n % 4), "b" * (1 + n % 3)) for n in range(num)]
+    lines = [f"c{a}cc{b}c,1,{1 + len(a)},{3 + len(a)},{3 + len(a) + len(b)}" for a, b in rows]
+    path.write_text("\n".join(["text,x_start,x_end,y_start,y_end", *lines]))
+    return str(path)
+
+
+def test_marked_regions_are_the_gaps_of_the_examples(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLEXMDM_CACHE", str(tmp_path / "cache"))
+    settings = {"tokenizer": "characters", "long": "drop", "regions": ("x", "y"), "mixture": {"regions": 1.0}}
+    task = TextTask((chains(tmp_path / "chains.csv"),), held_out=0.2, **settings).settled()
+    index = torch.arange(len(task.train))
+    x1, template = task.train.take(index, index)
+    for tokens, roles in zip(x1.tolist(), template.roles.tolist(), strict=True):
+        free = {letter for letter, role in zip(task.text.decode(tokens), roles, strict=True) if role == Role.FREE}
+        kept = {letter for letter, role in zip(task.text.decode(tokens), roles, strict=True) if role == Role.FIXED}
+        assert free <= {"a", "b"} and not free & kept and "c" in kept
+    assert TextTask.from_dict(task.to_dict()).regions == ("x", "y")
+
+
+def test_regions_have_half_of_the_weight_unless_somebody_says_more():
+    assert TextTask(("one",), regions=("x",), long="drop").mixture["regions"] == 0.5
+    assert "regions" not in TextTask(("one",)).mixture
+    with pytest.raises(ValueError, match="unconditional, prefix, spans, known_length; got regions"):
+        TextTask(("one",), mixture={"regions": 1.0})
+
+
+def test_texts_with_regions_stay_whole(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLEXMDM_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(ValueError, match="--long drop"):
+        TextTask(("one",), regions=("x",))
+    task = TextTask(
+        (chains(tmp_path / "chains.csv"),), regions=("x", "y"), long="drop", tokenizer="bpe", vocabulary=300
+    )
+    with pytest.raises(ValueError, match="--tokenizer characters"):
+        task.settled()

@@ -136,3 +136,32 @@ def test_templates_belong_to_the_sample_number_alone():
 def test_a_mixture_without_weight_is_refused():
     with pytest.raises(ValueError, match="not all 0"):
         Mixture(0, 0, 0, 0)
+
+
+@given(batches, st.integers(1, MOST_GAPS), st.integers(0, 1000))
+@settings(max_examples=100, deadline=None)
+def test_one_marked_region_is_cut_out_or_all_together(sequences, count, seed):
+    x1 = Ragged.from_lists(sequences)
+    places = torch.rand(len(x1), 2 * count, generator=torch.Generator().manual_seed(seed)) * (x1.lengths + 1)[:, None]
+    marks = places.long().sort(1).values.view(-1, count, 2)
+    only = Mixture(unconditional=0, prefix=0, spans=0, known_length=0, regions=1)
+    template = draw_templates(x1, only, 6.0, seed, torch.arange(len(x1)), marks)
+    for roles, gaps, regions in zip(template.roles.tolist(), template.open_gaps.tolist(), marks.tolist(), strict=True):
+        choices = [[region] for region in regions] + [regions]
+        expected = []
+        for chosen in choices:
+            free = [any(begin <= place < end for begin, end in chosen) for place in range(len(roles))]
+            wanted = [Role.FREE if one else Role.FIXED for one in free]
+            ahead = [free[:begin].count(False) for begin, _ in chosen]
+            expected.append((wanted, [place in ahead for place in range(free.count(False) + 1)]))
+        assert (roles, gaps) in expected
+
+
+def test_each_region_and_all_together_are_cut_out_equally_often():
+    x1 = Ragged.from_lists([[1, 2, 3, 4, 5]] * 4000)
+    marks = torch.tensor([[1, 2], [3, 5]]).expand(4000, -1, -1)
+    only = Mixture(unconditional=0, prefix=0, spans=0, known_length=0, regions=1)
+    template = draw_templates(x1, only, 5.0, 0, torch.arange(4000), marks)
+    found = [tuple(place for place, role in enumerate(roles) if role == Role.FREE) for roles in template.roles.tolist()]
+    for wanted in [(1,), (3, 4), (1, 3, 4)]:
+        assert found.count(wanted) / 4000 == pytest.approx(1 / 3, abs=0.03)  # 4 standard errors

@@ -14,9 +14,9 @@ from flexmdm.data import BalancedStore, Preparation, Prepared, Source
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.layouts import NO_FRAME
 from flexmdm.tasks.prepared import PreparedTask, StoredExamples
-from flexmdm.tasks.settings import full_mixture
-from flexmdm.tasks.text.settings import WEIGHTS, TextSettings
-from flexmdm.tasks.text.templates import Mixture, draw_templates
+from flexmdm.tasks.text.preparation import MarkedPreparation
+from flexmdm.tasks.text.settings import TextSettings
+from flexmdm.tasks.text.templates import MOST_GAPS, Mixture, draw_templates
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,8 @@ class TextExamples(StoredExamples):
     def take(self, index: Tensor, numbers: Tensor) -> tuple[Ragged, Template]:
         """Return the sequences ``index`` ``[B]`` as examples; their templates belong to the ``numbers`` ``[B]``."""
         x1 = self.store.take(index)
-        template = draw_templates(x1, self.task._mixture, self.mean_length, self.task.data_seed, numbers)
+        mixture, marks = self.task._mixture, self.store.marks[index] if self.task.regions else None
+        template = draw_templates(x1, mixture, self.mean_length, self.task.data_seed, numbers, marks)
         return self.task.layout.example(x1, template)
 
     def to_find(self, index: Tensor) -> tuple[Ragged, Template, Tensor, Tensor]:
@@ -55,8 +56,11 @@ class TextTask(TextSettings, PreparedTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "mixture", full_mixture(self.mixture, WEIGHTS))
         _ = self._mixture  # raises if a weight is wrong
+        if len(self.regions) > MOST_GAPS:
+            raise ValueError(f"at most {MOST_GAPS} regions are cut out together, got {', '.join(self.regions)}")
+        if self.regions and (self.paragraphs or self.long == "split"):
+            raise ValueError("texts with marked regions stay whole: leave out --paragraphs, and say --long drop")
 
     @property
     def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -73,7 +77,9 @@ class TextTask(TextSettings, PreparedTask):
 
     @property
     def _preparation(self) -> Preparation:
-        return Preparation(**self._common(Source, self.field, self.paragraphs, self.skip_bad), long=self.long)
+        kind = MarkedPreparation if self.regions else Preparation
+        fields = self.field, self.paragraphs, self.skip_bad, self.regions
+        return kind(**self._common(Source, *fields), long=self.long)
 
     def _prepare(self, console: Console | None) -> Prepared:
         if not self.balanced or len(self.data) < 2:

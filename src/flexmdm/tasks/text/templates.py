@@ -4,7 +4,8 @@ What is learned is p(x1) P(template | x1), so whatever P depends on beyond what 
 the lengths of the fixed pieces are drawn without looking at the sequence. A sequence that is too short for them is
 trained with its length known instead, where a preference for some lengths cancels. What follows a prefix, or fills a
 single gap, then has the ordinary conditional law. With g > 1 gaps the free tokens are divided evenly at random, which
-tilts that law by about (number of free tokens)^-(g - 1).
+tilts that law by about (number of free tokens)^-(g - 1). Where the data marks regions, one of them is cut out, or all
+together, each choice equally likely: what is learned of them is the law of what such a region holds.
 
 In some of these sequences gaps have a least number of tokens, whose masks are there from the start. It is drawn without
 looking either: if all gaps have as many or more, they stay open behind them; if not, the lengths of all are known.
@@ -15,6 +16,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from flexmdm.canvas import Role, Template
@@ -23,7 +25,8 @@ from flexmdm.sequences import Ragged
 
 _KIND, _PIECE, _COUNT, _SHARE = stream("template"), stream("piece"), stream("number of gaps"), stream("share")
 _HAS_LEAST, _LEAST = stream("whether gaps have a least number"), stream("least number")
-_UNCONDITIONAL, _PREFIX, _SPANS, _KNOWN = range(4)
+_REGION = stream("region")
+_UNCONDITIONAL, _PREFIX, _SPANS, _KNOWN, _REGIONS = range(5)
 MOST_GAPS = 5
 _PREFIX_LENGTH, _FIXED_LENGTH = 1 / 3, 1 / 2  # of a prefix, and of all fixed pieces together: means, of the mean length
 _LEAST_SHARE = 1 / 3  # of the sequences with gaps: those whose gaps have a least number of tokens
@@ -37,16 +40,20 @@ class Mixture:
     prefix: float = 0.15  # the first tokens are fixed
     spans: float = 0.3  # 1 to 5 gaps, some of them perhaps empty, before, between and behind fixed pieces
     known_length: float = 0.05  # nothing is fixed, but all masks are there from the start
+    regions: float = 0.0  # marked regions are gaps, all else is fixed
 
     def __post_init__(self) -> None:
         if min(astuple(self)) < 0 or sum(astuple(self)) <= 0:
             raise ValueError(f"the weights of a mixture are not negative, and not all 0; got {self}")
 
 
-def draw_templates(x1: Ragged, mixture: Mixture, mean_length: float, seed: int, numbers: Tensor) -> Template:
+def draw_templates(
+    x1: Ragged, mixture: Mixture, mean_length: float, seed: int, numbers: Tensor, marks: Tensor | None = None
+) -> Template:
     """Draw a template for every sequence; the ``mean_length`` of the data sets how long fixed pieces are.
 
-    The randomness belongs to the sample numbers ``[B]``.
+    The randomness belongs to the sample numbers ``[B]``. The ``marks`` ``[B, R, 2]`` say where marked regions begin and
+    end.
 
     >>> x1 = Ragged.from_lists([[1, 2, 3, 4]])
     >>> only = Mixture(unconditional=0, prefix=0, spans=1, known_length=0)
@@ -55,7 +62,7 @@ def draw_templates(x1: Ragged, mixture: Mixture, mean_length: float, seed: int, 
     ([[0, 0, 0, 2]], [[True, False]])
     """
     shares = torch.tensor(astuple(mixture), dtype=torch.float64).cumsum(0)
-    kind = torch.searchsorted(shares / shares[-1], uniform(seed, _KIND, numbers), right=True).clamp(max=_KNOWN)
+    kind = torch.searchsorted(shares / shares[-1], uniform(seed, _KIND, numbers), right=True).clamp(max=_REGIONS)
     gaps = torch.where(kind == _SPANS, 1 + (MOST_GAPS * uniform(seed, _COUNT, numbers)).long(), 1)
     pieces = _pieces(kind, gaps, mean_length, seed, numbers)  # [B, 6]
     rest = x1.lengths - pieces.sum(1)
@@ -65,6 +72,12 @@ def draw_templates(x1: Ragged, mixture: Mixture, mean_length: float, seed: int, 
     ahead = pieces.cumsum(1)[:, :-1]
     there = (torch.arange(MOST_GAPS) < gaps[:, None]) & (kind != _KNOWN)[:, None]
     begin, end = ahead + divided[:, :-1], ahead + divided[:, 1:]  # [B, 5]
+    if marks is not None:
+        cut = (kind == _REGIONS)[:, None]
+        chosen, first, last = _chosen(marks, seed, numbers)
+        there, begin, end = torch.where(cut, chosen, there), torch.where(cut, first, begin), torch.where(cut, last, end)
+        sizes = torch.where(chosen, last - first, 0)
+        ahead = torch.where(cut, first - sizes.cumsum(1) + sizes, ahead)
     least = _least(kind, gaps, mean_length, seed, numbers)  # [B, 5]
     short = (there & (least > end - begin)).any(1, keepdim=True)
     present = torch.where(there, torch.where(short, end - begin, least), 0)
@@ -79,6 +92,15 @@ def draw_templates(x1: Ragged, mixture: Mixture, mean_length: float, seed: int, 
     open_gaps = Ragged(torch.zeros(int((given + 1).sum()), dtype=torch.bool), given + 1)
     open_gaps.values[(open_gaps.offsets[:-1, None] + ahead + present.cumsum(1))[there & ~short]] = True
     return Template(x1.with_values(roles), open_gaps)
+
+
+def _chosen(marks: Tensor, seed: int, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw which regions are cut out, ``[B, 5]`` bool; return it with where they all begin and end, ``[B, 5]``."""
+    count = marks.shape[1]
+    one = ((count + 1) * uniform(seed, _REGION, numbers)).long()[:, None]  # the last choice is all of them
+    slot = torch.arange(MOST_GAPS)
+    first, last = F.pad(marks, (0, 0, 0, MOST_GAPS - count)).unbind(2)
+    return (slot < count) & ((slot == one) | (one == count)), first, last
 
 
 def _pieces(kind: Tensor, gaps: Tensor, mean_length: float, seed: int, numbers: Tensor) -> Tensor:
