@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from flexmdm.alignment import Alignment, align
-from flexmdm.canvas import Canvas, Role, Template, runs_of_masks
+from flexmdm.canvas import Canvas, Template, runs_of_masks
 from flexmdm.denoiser import Denoiser, Prediction, predict
 from flexmdm.interpolants import FlexMDMInterpolant, assemble
 from flexmdm.precision import float64_device
@@ -33,9 +33,9 @@ def trajectory_nats(
 ) -> Tensor:
     """Return estimates of -log p_theta(x1) along ``num`` trajectories each, ``[B, num]``.
 
-    A trajectory inserts and reveals the tokens of x1 one by one, at times that the interpolant draws. The model gives it
-    a density, and so does the interpolant given x1; with Q and G marginalised over the embeddings, the logarithm of their
-    ratio is
+    A trajectory inserts and reveals the tokens of x1 one by one, at times that the interpolant draws. The model gives
+    it a density, and so does the interpolant given x1; with Q and G marginalised over the embeddings, the logarithm of
+    their ratio is
 
     sum_{reveals} log(Q_i(v) / f_i(v)) + sum_{insertions} log(G / g) + int alpha'/(1-alpha) sum_{runs} (g - G) dt.
 
@@ -96,9 +96,7 @@ class Steps:
     clean: Ragged
 
     @classmethod
-    def of(
-        cls, x1: Ragged, template: Template, numbers: Tensor, interpolant: FlexMDMInterpolant, seed: int
-    ) -> Steps:
+    def of(cls, x1: Ragged, template: Template, numbers: Tensor, interpolant: FlexMDMInterpolant, seed: int) -> Steps:
         """Return all steps of one trajectory of each sequence; ``numbers`` ``[B]`` are those of the trajectories."""
         inserted, revealed = interpolant.event_times(x1, template, numbers, seed)
         times = torch.stack([inserted, revealed], 1)  # [N, 2]
@@ -112,9 +110,7 @@ class Steps:
         path, end, token, inserts = path[order], end[order], token[order], inserts[order]
         many = x1[path]
         until = end[many.rows]
-        there, clean = (
-            many.with_values(x1.with_values(time)[path].values < until) for time in (inserted, revealed)
-        )
+        there, clean = (many.with_values(x1.with_values(time)[path].values < until) for time in (inserted, revealed))
         end = end.clamp(max=1.0)
         begin = torch.cat([end.new_zeros(1), end[:-1]])
         begin[torch.cat([torch.ones_like(inserts[:1]), path[1:] != path[:-1]])] = 0.0
@@ -160,38 +156,29 @@ def _step_nats(denoiser: Denoiser, steps: Steps, interpolant: FlexMDMInterpolant
     return torch.where(impossible, torch.inf, nats)
 
 
-def _event_nats(
-    prediction: Prediction, canvas: Canvas, alignment: Alignment, steps: Steps, event: Tensor
-) -> Tensor:
-    """Return log(Q / f) or log(G / g) of the event of each of the states ``event`` ``[E]``, which is predicted."""
-    token, inserts = steps.token[event], steps.inserts[event]
-    before = steps.there.values & (steps.x1.columns < steps.token[steps.x1.rows])
-    entry = steps.x1.sum(before.long())[event]  # [E], entries ahead of it: its place if it is there, else its gap
-    masks = (canvas.is_mask.long().cumsum(0) - 1)[
-        (canvas.tokens.offsets[event] + entry).clamp(max=max(len(canvas.is_mask) - 1, 0))
-    ] if len(canvas.is_mask) else torch.zeros_like(entry)
+def _event_nats(prediction: Prediction, canvas: Canvas, alignment: Alignment, steps: Steps, event: Tensor) -> Tensor:
+    """Return log(Q / f) or log(G / g) of the event of each of the states ``event`` ``[E]``, which are predicted."""
+    inserts = steps.inserts[event]
+    ahead = steps.there.values & (steps.x1.columns < steps.token[steps.x1.rows])
+    entry = steps.x1.count(ahead)[event]  # its entry in the state, or the gap that it comes into
     nats = torch.zeros(len(event), dtype=torch.float64, device=canvas.device)
 
-    reveals = (~inserts).nonzero().squeeze(1)
-    if len(reveals):
-        value = steps.x1.values[steps.x1.offsets[event] + token][reveals]
-        row = masks[reveals]  # of the alignment, which knows all states
-        alike = alignment.candidates[row] == value[:, None]
-        posterior = torch.where(alike, alignment.weights[row], 0.0).sum(1)
-        counts = canvas.num_masks
-        ahead = counts.cumsum(0) - counts  # masks of the states ahead of each
-        told = counts[event].cumsum(0) - counts[event]  # and among those that are predicted
-        log_f = prediction.log_probs[told[reveals] + row - ahead[event][reveals], value].double()
-        nats[reveals] = posterior.log() - log_f
+    reveals = event[~inserts]
+    value = steps.x1.values[steps.x1.offsets[reveals] + steps.token[reveals]]
+    mask = (canvas.is_mask.long().cumsum(0) - 1)[canvas.tokens.offsets[reveals] + entry[~inserts]]
+    posterior = (alignment.weights[mask] * (alignment.candidates[mask] == value[:, None])).sum(1)
+    masks = canvas.num_masks
+    rows = Ragged(torch.arange(int(masks[event].sum()), device=canvas.device), masks[event])  # of the prediction
+    before = (masks.cumsum(0) - masks)[reveals]  # masks of all states ahead of its own
+    log_f = prediction.log_probs[rows.offsets[:-1][~inserts] + mask - before, value].double()
+    nats[~inserts] = posterior.log() - log_f
 
-    runs, rows = runs_of_masks(canvas)
-    open_gaps = canvas.open_gaps
-    gap = open_gaps.offsets[event] + entry
-    own = prediction.insertions  # [E + ...], of the states that are predicted
-    at = torch.arange(len(event), device=canvas.device).repeat_interleave(own.lengths)
-    source = open_gaps.offsets[event][at] + own.columns  # the gap of the canvas that it is
-    total = torch.zeros(len(rows), dtype=torch.float64, device=canvas.device)
-    g = total.index_add(0, runs[source], torch.where(open_gaps.values[source], own.values.double(), 0.0))
-    missing = total.index_add(0, runs, torch.where(open_gaps.values, alignment.gaps.values, 0.0))
-    insertion = (missing[runs[gap]] / g[runs[gap]]).log()
-    return torch.where(inserts, insertion, nats)
+    runs, _ = runs_of_masks(canvas)
+    gaps = canvas.open_gaps
+    source = gaps.with_values(torch.arange(len(gaps.values), device=canvas.device))[event].values
+    zeros = torch.zeros(len(gaps.values), dtype=torch.float64, device=canvas.device)
+    expected = zeros.index_add(0, runs[source], prediction.insertions.values.double() * gaps.values[source])
+    missing = zeros.index_add(0, runs, alignment.gaps.values * gaps.values)
+    run = runs[(gaps.offsets[event] + entry)[inserts]]
+    nats[inserts] = (missing[run] / expected[run]).log()
+    return nats

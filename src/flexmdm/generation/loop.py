@@ -143,7 +143,7 @@ class Loop:
         denoiser: Denoiser,
         sampler: Sampler,
         seed: int = 0,
-        first_sequence: int = 0,
+        first_sequence: int | Sequence[int] = 0,
         room: Room | None = None,
         trace: bool = False,
         callback: Callable[[Progress], None] | None = None,
@@ -154,12 +154,14 @@ class Loop:
         self.waiting: list[Batch] = []  # the last ones are the first to go on
         self.beginnings: Iterator[Batch] = iter(())
         self.step = self.finished = self.total = 0
+        self.names = torch.zeros(0, dtype=torch.int64)
         self.checked = False  # whether log_probs were looked at: once tells enough
 
     @torch.no_grad()
     def run(self, canvas: Canvas, alpha: Tensor, num_samples: int) -> Iterator[Sample]:
         """Yield ``num_samples`` samples from each state of a canvas and its clock ``[B]``, as they finish."""
         self.beginnings, self.total = first_states(canvas, alpha, num_samples), len(canvas) * num_samples
+        self.names = self._names(len(canvas), num_samples).to(canvas.device)
         none = torch.zeros(0, dtype=torch.int64, device=canvas.device)
         batch, done = self._going_on(Batch(canvas[none], alpha[none], none, none))
         yield from done
@@ -169,6 +171,12 @@ class Loop:
             if self.callback is not None:
                 self.callback(self._progress(batch))
             yield from stuck + done
+
+    def _names(self, prompts: int, num_samples: int) -> Tensor:
+        """Return the number that the random numbers of each sample belong to."""
+        own = torch.arange(num_samples)
+        first = self.first + torch.arange(prompts) * num_samples if isinstance(self.first, int) else self.first
+        return (torch.as_tensor(first)[:, None] + own).flatten()
 
     def _going_on(self, batch: Batch) -> tuple[Batch, list[Sample]]:
         """Return the batch without what is finished and filled up again, and what is finished."""
@@ -226,7 +234,7 @@ class Loop:
 
     def _asked(self, batch: Batch, prediction: Prediction) -> Batch:
         """Return the next states and clocks, as the sampler gives them."""
-        rng = StepRandomness(self.seed, batch.numbers + self.first, batch.steps)
+        rng = StepRandomness(self.seed, self.names[batch.numbers], batch.steps)
         made = self.sampler.step(batch.canvas, prediction, batch.alpha, rng)
         if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Canvas) and isinstance(made[1], Tensor):
             return replace(batch, canvas=made[0], alpha=made[1])
