@@ -63,6 +63,8 @@ def trajectory_nats(
     device = float64_device(getattr(denoiser, "device", None) or x1.device)
     x1, template = x1.to(device), template.to(device)
     interpolant.check(x1, template, denoiser.mask_id)
+    if not len(x1):
+        return torch.zeros(0, num, dtype=torch.float64, device=device)
     again = torch.arange(len(x1), device=device).repeat_interleave(num)
     numbers = first + torch.arange(num, device=device).repeat(len(x1))
     steps = Steps.of(x1[again], template[again], numbers, interpolant, seed)

@@ -12,7 +12,7 @@ from flexmdm.canvas import Canvas, Prompt
 from flexmdm.denoiser import Denoiser, predict
 from flexmdm.precision import float64_device
 
-_CLOCKS, _LAST = 16, 0.99  # how often the head is asked about each number of tokens, and the last clock
+_CLOCKS, _LAST = 24, 0.99  # how often the head is asked about each number of tokens, and the last clock
 _EARLY = 2  # clocks are the denser, the earlier: many tokens come soon
 _FINER = 16  # points of the integration for each clock
 _STATES = 256  # states at a time
@@ -45,6 +45,8 @@ def length_laws(
     """
     if any(sum(prompt.open_gaps) != 1 for prompt in prompts):
         raise ValueError("the law of lengths is that of one open gap, and a prompt has none or several")
+    if not prompts:
+        return []
     tau = -math.log1p(-_LAST) * torch.linspace(0, 1, _CLOCKS, dtype=torch.float64) ** _EARLY
     laws: list[list[float]] = [[] for _ in prompts]
     going = list(range(len(prompts)))

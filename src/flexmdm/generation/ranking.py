@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
+from torch import Tensor
 
 from flexmdm.canvas import Prompt, Role, Template
 from flexmdm.denoiser import Denoiser, predict
@@ -14,8 +15,7 @@ from flexmdm.objective import Likelihood, likelihood
 from flexmdm.sequences import Ragged
 from flexmdm.trajectories import trajectory_nats
 
-_FEW = 32  # tokens to find, up to which whole trajectories are taken: they cost four evaluations per token
-_NODES = 1  # clocks at which insertions are asked for, between two events of a trajectory
+_FEW = 32  # tokens to find, up to which whole trajectories are taken: they cost six evaluations per token
 _TIMES = 16  # times in the place of a trajectory, of longer answers
 _LARGEST = 2**26  # numbers in the tables of one call: states x entries x tokens of the vocabulary
 
@@ -39,7 +39,8 @@ def answer_likelihood(
         denoiser: f and g.
         prompts: what each answer began as.
         sequences, given: the answers, as `flexmdm.Generation` has them.
-        num, seed: trajectories of each answer, and their seed. Of a single one no standard error is known.
+        num, seed: trajectories of each answer, and their seed. A single one is rough, by half as many evaluations, and
+            has no standard error.
 
     >>> from flexmdm import FiniteDistribution, generate
     >>> source = FiniteDistribution({(0, 1, 2): 0.3, (0, 2): 0.1, (1,): 0.6}, vocab_size=3)
@@ -47,17 +48,19 @@ def answer_likelihood(
     >>> out = generate(source.denoiser(), 4, prompts=[prompt], seed=1)
     >>> out.sequences
     [[0, 1, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
-    >>> answer_likelihood(source.denoiser(), [prompt] * 4, out.sequences, out.given).nats.round(decimals=1)
-    tensor([0.3000, 1.4000, 0.3000, 0.3000], dtype=torch.float64)
+    >>> answer_likelihood(source.denoiser(), [prompt] * 4, out.sequences, out.given, 2).nats.neg().exp().round(
+    ...     decimals=2
+    ... )
+    tensor([0.7500, 0.2500, 0.7500, 0.7500], dtype=torch.float64)
     """
     x1, template = _as_templates(prompts, sequences, given)
     nats, errors = torch.zeros(2, len(x1), dtype=torch.float64)
     few = template.roles.count(template.roles.values != Role.FIXED) <= _FEW
-    for some in few.nonzero().squeeze(1).split(_at_a_time(x1, 4 * _FEW * num, 1)):
-        each = trajectory_nats(denoiser, x1[some], template[some], num=num, seed=seed, nodes=_NODES).cpu()
+    for some in _parts(few, _at_a_time(x1, 6 * _FEW * num, 1)):
+        each = trajectory_nats(denoiser, x1[some], template[some], num=num, seed=seed, nodes=min(num, 2)).cpu()
         nats[some] = each.mean(1)
         errors[some] = each.std(1) / math.sqrt(num) if num > 1 else math.inf
-    for some in (~few).nonzero().squeeze(1).split(_at_a_time(x1, _TIMES * num, denoiser.vocab_size)):
+    for some in _parts(~few, _at_a_time(x1, _TIMES * num, denoiser.vocab_size)):
         found = likelihood(denoiser, x1[some], None, _TIMES * num, False, seed, template[some], paired=True)
         nats[some], errors[some] = found.nats.cpu(), found.standard_error.cpu()
     return Likelihood(nats, errors)
@@ -82,7 +85,7 @@ def confidences(
     found = (template.roles.values != Role.FIXED).nonzero().squeeze(1)
     chances = torch.zeros(len(found), dtype=torch.float64)
     device = getattr(denoiser, "device", None) or x1.device
-    for part in torch.arange(len(found)).split(_at_a_time(x1, 1, 1)):
+    for part in _parts(torch.ones(len(found), dtype=torch.bool), _at_a_time(x1, 1, 1)):
         rows, columns = x1.rows[found[part]], x1.columns[found[part]]
         some = x1[rows]
         clean = some.columns != columns[some.rows]
@@ -101,6 +104,12 @@ def _as_templates(
     roles.values[Ragged.from_lists(given, dtype=torch.bool).values] = torch.tensor(entries, dtype=roles.values.dtype)
     open_gaps = Ragged.from_lists([prompt.open_gaps for prompt in prompts], dtype=torch.bool)
     return x1, Template(roles, open_gaps)
+
+
+def _parts(which: Tensor, at_a_time: int) -> Iterator[Tensor]:
+    """Yield the indices at which ``which`` is true, some at a time."""
+    index = which.nonzero().squeeze(1)
+    yield from index.split(at_a_time) if len(index) else ()
 
 
 def _at_a_time(x1: Ragged, states: int, numbers: int) -> int:
