@@ -43,15 +43,14 @@ def answer_likelihood(
             has no standard error.
 
     >>> from flexmdm import FiniteDistribution, generate
-    >>> source = FiniteDistribution({(0, 1, 2): 0.3, (0, 2): 0.1, (1,): 0.6}, vocab_size=3)
+    >>> source = FiniteDistribution({(0, 1, 2): 0.4, (0, 2): 0.1, (1,): 0.5}, vocab_size=3)
     >>> prompt = Prompt.infill([[0], [2]])
     >>> out = generate(source.denoiser(), 4, prompts=[prompt], seed=1)
     >>> out.sequences
     [[0, 1, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
-    >>> answer_likelihood(source.denoiser(), [prompt] * 4, out.sequences, out.given, 2).nats.neg().exp().round(
-    ...     decimals=2
-    ... )
-    tensor([0.7500, 0.2500, 0.7500, 0.7500], dtype=torch.float64)
+    >>> nats = answer_likelihood(source.denoiser(), [prompt] * 4, out.sequences, out.given, num=2).nats
+    >>> nats.neg().exp().round(decimals=1)
+    tensor([0.8000, 0.2000, 0.8000, 0.8000], dtype=torch.float64)
     """
     x1, template = _as_templates(prompts, sequences, given)
     nats, errors = torch.zeros(2, len(x1), dtype=torch.float64)
