@@ -20,7 +20,7 @@ from pathlib import Path
 RESULTS = Path(__file__).parent / "results"
 NAMES = ["anna", "hannah", "joanna", "ann", "marianne", "diana", "nathan", "aidan", "dan", "ian"]
 TINY = ["--hidden", 16, "--layers", 1, "--heads", 2, "--max-length", 16, "--steps", 20, "--device", "cpu"]
-FILL = ["--steps", 4, "--best", 0, "--device", "cpu"]
+FILL = ["--steps", 2, "--best", 0, "--device", "cpu"]
 COMMAND = [sys.executable, "-c", "from flexmdm.cli import main; main()"]
 
 
@@ -42,12 +42,12 @@ def main() -> None:
         job = ["infill", folder / "run", "--file", folder / "lines.jsonl", "--workers", arguments.workers, *FILL]
         whole, out = folder / "whole.jsonl", folder / "out.jsonl"
         began = time.perf_counter()
-        said = run_command(*job, "--out", whole, code=1)
+        said = run_command(*job, "--out", whole, code=3)
         seconds = time.perf_counter() - began
         began, kills = time.perf_counter(), []
         for number in range(arguments.kills):
             kills.append(killed(job, out, arguments.lines * (number + rng.random()) / arguments.kills))
-        run_command(*job, "--out", out, code=1)
+        run_command(*job, "--out", out, code=3)
         disturbed = time.perf_counter() - began
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         prompts = [line for line in (folder / "lines.jsonl").read_text().split("\n") if line]

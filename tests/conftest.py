@@ -5,6 +5,7 @@ One thread per test process: the tensors are small, and the processes of a paral
 
 import gc
 import io
+import json
 import os
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -155,3 +156,72 @@ def same():
         return a == b
 
     return equal
+
+
+LETTERS = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that byte-level tokenizers write as themselves
+SPECIAL = ["<|beginoftext|>", "<|endoftext|>", "<|mask|>"]
+DREAM = {
+    "model_type": "Dream", "architectures": ["DreamModel"], "auto_map": {"AutoModel": "modeling_dream.DreamModel"},
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 264, "max_position_embeddings": 128, "rope_theta": 1e6,
+    "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "rope_scaling": None,
+    "bos_token_id": 256, "pad_token_id": 257, "mask_token_id": 258,
+}  # fmt: skip
+
+
+@pytest.fixture
+def published(tmp_path):
+    """A FlexMDM in the layout of the public 7B one, with random weights: the backbone in two files, and the extras."""
+    from safetensors.torch import save_file
+
+    hidden, inner, width, size = 32, 48, 32 // 4, DREAM["vocab_size"]
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(*shape, around=0.0):
+        scale = 0.3 if len(shape) == 1 else 2 * shape[-1] ** -0.5
+        return (around + scale * torch.randn(shape, generator=generator)).bfloat16()
+
+    def linear(name, rows, columns, bias=True):
+        return {f"{name}.weight": drawn(rows, columns)} | ({f"{name}.bias": drawn(rows)} if bias else {})
+
+    parts = [{"model.embed_tokens.weight": drawn(size, hidden)}, {"lm_head.weight": drawn(size, hidden)}]
+    parts[1] |= {"model.norm.weight": drawn(hidden, around=1.0)}
+    extras = linear("time_mlp.0", 4 * hidden, hidden) | linear("time_mlp.2", hidden, 4 * hidden)
+    extras |= {"insertion_head.norm.weight": drawn(hidden, around=1.0), "insertion_head.norm.bias": drawn(hidden)}
+    extras |= linear("insertion_head.proj1", hidden, hidden) | linear("insertion_head.proj2", 1, hidden)
+    for number in range(DREAM["num_hidden_layers"]):
+        layer = f"model.layers.{number}"
+        for name, rows, bias in (("q", hidden, True), ("k", 2 * width, True), ("v", 2 * width, True)):
+            parts[0] |= linear(f"{layer}.self_attn.{name}_proj", rows, hidden, bias)
+        parts[0] |= linear(f"{layer}.self_attn.o_proj", hidden, hidden, bias=False)
+        parts[0] |= linear(f"{layer}.mlp.gate_proj", inner, hidden, bias=False)
+        parts[1] |= linear(f"{layer}.mlp.up_proj", inner, hidden, bias=False)
+        parts[1] |= linear(f"{layer}.mlp.down_proj", hidden, inner, bias=False)
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            parts[1][f"{layer}.{norm}.weight"] = drawn(hidden, around=1.0)
+        extras |= linear(f"temb_mods.{number}", 2 * hidden, hidden)
+
+    folder = tmp_path / "published"
+    folder.mkdir()
+    names = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    for name, part in zip(names, parts, strict=True):
+        save_file(part, folder / name, metadata={"format": "pt"})
+    index = {weight: name for name, part in zip(names, parts, strict=True) for weight in part}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    torch.save(extras, folder / "flexmdm_extras.pt")
+    (folder / "config.json").write_text(json.dumps(DREAM))
+
+    others = iter(range(256, 512))  # byte-level tokenizers write all other bytes as letters from here on
+    letters = {chr(byte if byte in LETTERS else next(others)): byte for byte in range(256)}
+    (folder / "vocab.json").write_text(json.dumps(letters))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    added = {str(256 + number): {"content": token, "special": True} for number, token in enumerate(SPECIAL)}
+    plain = dict.fromkeys(("lstrip", "rstrip", "normalized", "single_word"), False)
+    settings = {
+        "added_tokens_decoder": {number: token | plain for number, token in added.items()},
+        "tokenizer_class": "DreamTokenizer",
+        "auto_map": {"AutoTokenizer": ["tokenization_dream.DreamTokenizer", None]},
+        **dict(zip(("bos_token", "pad_token", "mask_token"), SPECIAL, strict=True)),
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder

@@ -26,7 +26,9 @@ FLOORS = [
     ["sweeps"],
     ["reports"],
     ["runs"],
+    ["serve"],
     ["integrations", "demos", "cli"],
+    ["__main__"],
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 

@@ -41,8 +41,10 @@ def uniform(seed: int, *counters: Tensor | int, device: torch.device | str | Non
     return _number(_absorbed(_seeded(seed, device), *counters))
 
 
-def _seeded(seed: int, device: torch.device | str | None) -> Tensor:
-    """Return the state of the hash of a seed before any counter, a scalar."""
+def _seeded(seed: Tensor | int, device: torch.device | str | None) -> Tensor:
+    """Return the state of the hash of a seed, or of several, before any counter."""
+    if isinstance(seed, Tensor):
+        return _mix(seed + _FIRST)
     return _mix(torch.tensor((seed + (1 << 63)) % (1 << 64) - (1 << 63), device=device) + _FIRST)
 
 
@@ -116,7 +118,7 @@ class StepRandomness:
     """The random numbers of one step of generation.
 
     Attributes:
-        seed: of the whole generation.
+        seed: of the whole generation, or of each sequence, ``[B]``.
         sequences: ``[B]`` int64, the identity of each sequence of the batch.
         step: how many steps these sequences have taken: one number for all, or ``[B]``.
 
@@ -130,7 +132,7 @@ class StepRandomness:
     True
     """
 
-    seed: int
+    seed: Tensor | int
     sequences: Tensor
     step: Tensor | int
 

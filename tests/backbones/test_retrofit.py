@@ -429,3 +429,55 @@ def test_a_body_that_is_not_as_described_is_refused():
                                                          num_attention_heads=2, intermediate_size=8))  # fmt: skip
     with pytest.raises(ValueError, match="describe where its layers and its head are"):
         Parts.of(model, Anatomy(layers="encoder.layer"))
+
+
+POWER = {"name": "power", "exponent": 1.7}
+LAYOUTS = {
+    "no flags": {"flags": False},
+    "gaps behind entries": {"gap_behind": True},
+    "head of logarithms": {"log_head": True},
+    "clock of time": {"time": POWER},
+    "all of it": {"flags": False, "gap_behind": True, "log_head": True, "time": POWER},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_network_of_another_layout_predicts_alone_as_in_a_batch_and_after_loading(layout, randomised, tmp_path):
+    model = untrained(BODY, mask_id=MASK, expected_gap=2.0, **LAYOUTS[layout]).eval()
+    randomised(model.network)
+    behind = LAYOUTS[layout].get("gap_behind", False)
+    sequences = [[1, MASK, 4, MASK], [3], [2, 5, MASK, 9, MASK, 11, 12]]
+    gaps = [[False] * behind + [True] * (len(tokens) + 1 - behind) for tokens in sequences]
+
+    def asked(model, chosen):
+        tokens = torch.tensor(sum((sequences[i] for i in chosen), []))
+        open_gaps = torch.tensor(sum((gaps[i] for i in chosen), []))
+        lengths = torch.tensor([len(sequences[i]) for i in chosen])
+        return predicted(model, tokens, lengths, ALPHA[torch.tensor(chosen)], open_gaps=open_gaps)
+
+    together = asked(model, [0, 1, 2])
+    alone = [torch.cat(parts) for parts in zip(*(asked(model, [i]) for i in range(3)), strict=True)]
+    torch.testing.assert_close(alone, list(together), rtol=1e-5, atol=1e-5)
+    assert torch.equal(together[1] > 0, torch.tensor(sum(gaps, [])))
+    model.save_pretrained(tmp_path)
+    torch.testing.assert_close(asked(RetrofitModel.from_pretrained(tmp_path), [0, 1, 2]), together)
+
+
+def test_a_clock_of_time_shows_the_time_of_its_schedule():
+    model, plain = (untrained(BODY, mask_id=MASK, time=time).double() for time in (POWER, None))
+    assert len(plain.network.clock.mlp) == len(model.network.clock.mlp) + 1  # which ends with a linear layer
+    plain.network.clock.mlp[0].load_state_dict(model.network.clock.mlp[0].state_dict())
+    seen = []
+    for one in (model, plain):
+        one.network.clock.mlp[0].register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    t = torch.tensor([0.0, 0.2, 0.9, 1.0], dtype=torch.float64)
+    model.network.clock(1 - (1 - t) ** 1.7)
+    plain.network.clock(t)
+    torch.testing.assert_close(*seen, rtol=0, atol=1e-6)
+
+
+def test_options_that_do_not_go_together_are_refused():
+    with pytest.raises(ValueError, match=r"a head that counts \(regions\) gives no logarithms"):
+        untrained(BODY, mask_id=MASK, log_head=True, regions=[3.0, 4.0])
+    with pytest.raises(ValueError, match="unknown schedule 'steep'"):
+        untrained(BODY, mask_id=MASK, time={"name": "steep"})

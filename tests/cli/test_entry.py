@@ -270,7 +270,19 @@ def test_eval_of_a_maze_writes_an_object_or_a_list_with_the_run(monkeypatch, cap
         assert score["run"] == "maze41" and {"success", "evaluations"} <= set(score)
 
 
-COMMANDS = ["", "train", "retrofit", "eval", "sample", "complete", "infill", "demo", "demo maze", "demo oracle"]
+COMMANDS = [
+    "",
+    "train",
+    "retrofit",
+    "eval",
+    "sample",
+    "complete",
+    "infill",
+    "serve",
+    "demo",
+    "demo maze",
+    "demo oracle",
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -23,13 +23,13 @@ def test_a_job_says_how_many_lines_are_bad_and_goes_on_by_the_same_command(run, 
     file.write_text('{"prompt": "an___", "id": 1}\nnonsense\n{"prompt": "___ia", "id": 2}\n')
     job = ["infill", run, "--file", file, "--out", out, "--steps", "4", "--num", "4", "--best", "1"]
     printed, err, code = command(*job)
-    assert (printed, code) == ("", 1) and err == f"3 lines answered, 1 of them with an error: {out}"
+    assert (printed, code) == ("", 3) and err == f"3 lines answered, 1 of them with an error: {out}"
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [list(row) for row in rows] == [["prompt", "id", "answers"], ["error", "line"], ["prompt", "id", "answers"]]
     assert all(len(row["answers"]) == 1 for row in rows[::2]) and "log_prob" in rows[0]["answers"][0]
     written = out.read_bytes()
     _, err, code = command(*job)
-    assert code == 1 and err.startswith(f"{out}: 3 of 3 lines were there already") and out.read_bytes() == written
+    assert code == 3 and err.startswith(f"{out}: 3 of 3 lines were there already") and out.read_bytes() == written
 
 
 def test_a_job_without_bad_lines_ends_well(run, command, tmp_path):

@@ -44,7 +44,7 @@ DROPPED = {  # times, what depends on the machine, and paths that differ with ev
 }  # fmt: skip
 COMMANDS = [
     [], ["demo"], ["demo", "maze"], ["demo", "oracle"], ["train"], ["retrofit"], ["eval"], ["sample"], ["complete"],
-    ["infill"],
+    ["infill"], ["serve"],
 ]  # fmt: skip
 CONFIG = """
 [task]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from flexmdm.backbones import anatomies, llada
 from flexmdm.backbones.encoder import Anatomy, Parts, body_class, is_encoder
+from flexmdm.backbones.folders import check_whole, has_extras, stored_config
 from flexmdm.backbones.model import FlexMDMConfig
 from flexmdm.backbones.relatives import RELATIVES, pretrained_tokenizer
 from flexmdm.backbones.retrofit_network import RetrofitConfig, is_quantised
@@ -105,27 +105,12 @@ def encoder_config_of(stored: dict[str, Any]) -> PretrainedConfig:
     if model_type == FlexMDMConfig.model_type:
         raise ValueError("a DiT has the parts of a FlexMDM already, only its insertion head is new: nothing to count")
     known = {name: value for name, value in stored.items() if name not in _OF_REMOTE_CODE}
+    if known.get("rope_scaling", "") is None:  # an old way to say nothing, of which transformers warns
+        known.pop("rope_scaling")
     try:
         return AutoConfig.for_model(**{**known, "model_type": RELATIVES.get(model_type, model_type)})
     except ValueError as error:
         raise ValueError(f"{model_type!r} is no architecture that transformers knows, nor LLaDA") from error
-
-
-def stored_config(base: str | Path) -> dict[str, Any]:
-    """Return the config.json of a folder or of a name on the Hub."""
-    if base in ("", None):
-        raise ValueError("it does not say which pretrained model it belongs to")
-    on_the_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(base)) and not Path(base).parent.exists()
-    try:
-        if not on_the_hub and not (Path(base) / "config.json").is_file():
-            raise OSError("no config.json there")
-        stored, _ = PretrainedConfig.get_config_dict(str(base))
-    except Exception as error:  # network, hub, formats
-        raise ValueError(
-            f"there is no pretrained model {str(base)!r} ({str(error).strip().splitlines()[0]}): give a folder with "
-            "config.json and weights, or OWNER/NAME on the Hugging Face Hub"
-        ) from error
-    return stored
 
 
 def check_base(
@@ -148,6 +133,7 @@ def check_base(
         four_bits()
     if ours:
         return stored
+    check_no_extras(base)
     if stored.get("is_decoder"):
         raise ValueError(f"{base} looks back only (is_decoder in its config.json): it has not learned to fill masks")
     mask = stored.get("mask_token_id") if mask_id is None else mask_id
@@ -164,6 +150,15 @@ def check_base(
     return {**stored, "mask_token_id": mask}
 
 
+def check_no_extras(base: str | Path) -> None:
+    """Raise if a base is a FlexMDM already, in the layout that others published it in: its extras would be lost."""
+    if has_extras(base):
+        raise ValueError(
+            f"{base} is a FlexMDM already, in the layout it was published in: write it as a run (flexmdm retrofit "
+            f"{base} --merge --out FOLDER) and go on with that"
+        )
+
+
 def check_used(base: str | Path, anatomy: Anatomy, model: PreTrainedModel, info: Mapping[str, Any]) -> None:
     """Raise unless just those weights were loaded that a base needs; ``info`` is what `from_pretrained` says of them.
 
@@ -177,18 +172,6 @@ def check_used(base: str | Path, anatomy: Anatomy, model: PreTrainedModel, info:
         missing = {name for name in missing if f"{name}.".startswith(tuple(f"{path}." for path in used))}
         unexpected = {name for name in unexpected if name.startswith(known) and not name.startswith(f"{body}pooler.")}
     check_whole(base, {"missing": missing, "unexpected": unexpected, "mismatched": info.get("mismatched_keys", ())})
-
-
-def check_whole(where: str | Path, problems: Mapping[str, Collection[Any]]) -> None:
-    """Raise if weights are missing, unknown or of another shape: their names by what is wrong with them."""
-    found = [
-        f"{len(names)} {how} ({', '.join(map(str, sorted(names)[:3]))})" for how, names in problems.items() if names
-    ]
-    if found:
-        raise ValueError(
-            f"{where} is not a whole checkpoint of what its config.json says: of its weights {'; '.join(found)}. Fetch "
-            "all of its files again, from one place, or train it again"
-        )
 
 
 def check_memory(

@@ -25,6 +25,7 @@ from flexmdm.backbones.attention import (
     rotate,
 )
 from flexmdm.backbones.heads import Regions, Statistics, insertion_head
+from flexmdm.schedules import Schedule
 
 _CLOCK_SCALE = 1000.0  # sinusoids are made for thousands of positions, not for [0, 1]
 _CLOCK_WAVES = 128
@@ -38,16 +39,22 @@ _SHARPNESS = 3.0  # a head with a neighbour bias gives the neighbour e^3 times t
 
 
 class Clock(nn.Module):
-    """The condition ``[B, width]`` that alpha ``[B]`` puts on every block: sinusoids, then an MLP."""
+    """The condition ``[B, width]`` that alpha ``[B]`` puts on every block: sinusoids, then an MLP.
 
-    def __init__(self, waves: int, inner: int, width: int) -> None:
+    A network that was trained to read the time t has the ``schedule`` that turns alpha_t into t, and an MLP that ends
+    with a linear layer.
+    """
+
+    def __init__(self, waves: int, inner: int, width: int, schedule: Schedule | None = None) -> None:
         super().__init__()
-        self.waves = waves
-        self.mlp = nn.Sequential(nn.Linear(2 * waves, inner), nn.SiLU(), nn.Linear(inner, width), nn.SiLU())
+        self.waves, self.schedule = waves, schedule
+        layers = [nn.Linear(2 * waves, inner), nn.SiLU(), nn.Linear(inner, width)]
+        self.mlp = nn.Sequential(*layers, *([] if schedule else [nn.SiLU()]))
 
     def forward(self, alpha: Tensor) -> Tensor:
+        clock = alpha if self.schedule is None else self.schedule.inverse(alpha)
         wave = torch.arange(self.waves, device=alpha.device, dtype=torch.float32) / self.waves
-        angle = _CLOCK_SCALE * alpha.float()[:, None] * torch.exp(-math.log(10_000.0) * wave)
+        angle = _CLOCK_SCALE * clock.float()[:, None] * torch.exp(-math.log(10_000.0) * wave)
         return self.mlp(torch.cat([angle.cos(), angle.sin()], 1).to(next(self.mlp.parameters()).dtype))
 
 
@@ -207,10 +214,8 @@ class DiT(nn.Module):
         if isinstance(layer, nn.Linear) and layer.bias is not None:
             nn.init.zeros_(layer.bias)
         if self.neighbours and layer is self.blocks[0].get_submodule("qkv"):
-            bias = self.blocks[0].get_parameter("qkv.bias")
-            if not getattr(bias, "_is_hf_initialized", False):  # by a checkpoint, as nn.init checks too
-                with torch.no_grad():
-                    bias.copy_(neighbour_biases(self.heads, self.head_width))
+            with torch.no_grad():
+                self.blocks[0].get_parameter("qkv.bias").copy_(neighbour_biases(self.heads, self.head_width))
 
     def _zero_layers(self) -> list[nn.Module]:
         """Return the layers that start at zero: flags, modulations and gates (AdaLN-zero), ends of both heads."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 _LEAST_REST = 1e-6  # log(1 - alpha) stays finite at alpha = 1
 _LARGEST_LOG = 20.0  # of a count: closed regions, which nothing teaches, must not overflow
+_BOUND = 15.0  # of |log g| in a `LogHead`
 _LARGEST_SHAPE = 1000.0  # of a negative-binomial law that is nearly Poisson
 _SOFTPLUS_ONE = math.log(math.e - 1)  # softplus of this is 1
 _UNSEEN = 1e-3  # how probable it is that a region has a size that the data do not show
@@ -95,6 +96,32 @@ class GapHead(nn.Module):
         level, slope = self.mlp(features.to(next(self.mlp.parameters()).dtype)).float().unbind(1)
         rest = _log_rest(alpha)[regions.sequence][regions.of_gap]
         return F.softplus(self.start + level + F.softplus(slope) * rest)
+
+
+class LogHead(nn.Module):
+    """g for each gap on its own: the exponential of a bounded number, which leaves the clock to the features.
+
+    Args:
+        features: number of features of a gap.
+        inner: width of the hidden layer.
+        expected: g of every gap before training.
+    """
+
+    def __init__(self, features: int, inner: int, expected: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(features)
+        self.mlp = nn.Sequential(nn.Linear(features, inner), nn.GELU(), nn.Linear(inner, 1))
+        self.start = math.log(expected)
+
+    @property
+    def last_layers(self) -> list[nn.Module]:
+        """Return the layers that start at zero."""
+        return [self.mlp[-1]]
+
+    def forward(self, features: Tensor, alpha: Tensor, regions: Regions) -> Tensor:
+        """Map ``[G, features]`` to g ``[G]``."""
+        level = self.mlp(self.norm(features.to(self.norm.weight.dtype))).float().squeeze(1)
+        return (self.start + level).clamp(-_BOUND, _BOUND).exp()
 
 
 @dataclass(frozen=True)
@@ -228,11 +255,11 @@ class CountHead(nn.Module):
 
 
 def insertion_head(
-    features: int, inner: int, expected_gap: float, statistics: Statistics | None
-) -> GapHead | CountHead:
-    """Return a head that counts if something is known of the sizes of regions, else one per gap."""
+    features: int, inner: int, expected_gap: float, statistics: Statistics | None, log_head: bool = False
+) -> GapHead | LogHead | CountHead:
+    """Return a head that counts if something is known of the sizes of regions, else one that looks at each gap."""
     if statistics is None:
-        return GapHead(features, inner, expected_gap)
+        return (LogHead if log_head else GapHead)(features, inner, expected_gap)
     return CountHead(features, inner, statistics)
 
 

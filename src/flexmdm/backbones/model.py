@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 from transformers.utils.generic import ModelOutput
 
 from flexmdm.backbones.dit import ACTIVATIONS, DiT
+from flexmdm.backbones.folders import check_whole, foreign, stored_config
 from flexmdm.backbones.heads import read_statistics
 from flexmdm.canvas import Canvas, gaps_of
 from flexmdm.denoiser import Prediction
@@ -22,6 +24,8 @@ from flexmdm.generation import Generation, Sample, generate, stream
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.precision import float64_device
 
+# What reads the folders of other kinds, by the model type in their config.json.
+_READERS = {"flexmdm-retrofit": "retrofit:RetrofitModel.from_pretrained", "Dream": "published:load"}
 _TOKENIZER_FILES = ("tokenizer*", "special_tokens_map*", "added_tokens*", "chat_template*", "vocab.*", "merges.txt")
 
 
@@ -48,9 +52,10 @@ class NetworkDenoiser:
     def __call__(self, canvas: Canvas, alpha: Tensor) -> Prediction:
         """Return the network's prediction, on the device of the canvas."""
         tokens = canvas.tokens.values.masked_fill(canvas.is_mask, self.vocab_size)
-        inputs = (tokens, canvas.lengths, canvas.given.values, canvas.open_gaps.values, alpha.float())
+        inputs = (tokens, canvas.lengths, canvas.given.values, canvas.open_gaps.values)
         device = next(self.network.parameters()).device
-        logits, insertions = self.network(*(x.to(device) for x in inputs))
+        alpha = alpha if float64_device(device) == device else alpha.float()  # a clock of time needs all its digits
+        logits, insertions = self.network(*(x.to(device) for x in (*inputs, alpha)))
         if 0 <= self.mask_id < self.vocab_size:
             logits = logits.index_fill(1, torch.tensor([self.mask_id], device=logits.device), -torch.inf)
         log_probs, insertions = (x.to(canvas.device) for x in (logits.float().log_softmax(1), insertions.float()))
@@ -145,12 +150,26 @@ class FlexMDMModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *arguments: Any, **options: Any) -> Any:
-        """Load what `save_pretrained` wrote, from a folder or by a name on the Hub."""
-        source = pretrained_model_name_or_path
+        """Load a FlexMDM of whatever kind, from a folder or by a name on the Hub.
+
+        It is what `save_pretrained` wrote, or a checkpoint that others published (`flexmdm.backbones.published`). All
+        else is refused: models of other kinds, and folders with weights too few, too many or of another shape.
+        """
+        source, with_info = pretrained_model_name_or_path, options.pop("output_loading_info", False)
+        stored = stored_config(source, **options)
+        kind = str(stored.get("model_type"))
+        if kind in _READERS:
+            return resolve_name(f"flexmdm.backbones.{_READERS[kind]}")(source, *arguments, **options)
+        if kind != FlexMDMConfig.model_type:
+            raise foreign(source, stored)
+        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True, "use_safetensors": True}
         try:
-            return super().from_pretrained(source, *arguments, **options)
+            loaded: Any = super().from_pretrained(source, *arguments, **options)
         except SafetensorError as error:
             raise ValueError(f"the weights in {source} are damaged ({error}): fetch or train them again") from error
+        model, info = loaded
+        check_whole(source, _problems(info, stored, model.config))
+        return (model, info) if with_info else model
 
     def save_pretrained(self, save_directory: Any, *arguments: Any, **options: Any) -> None:
         """Write the model, with the tokenizer files of the folder that it was loaded from, if there are any."""
@@ -230,6 +249,21 @@ class FlexMDMModel(PreTrainedModel):
         """Return the number of all parameters, and of those in the table of input embeddings."""
         table = sum(p.numel() for p in self.network.embedding.parameters())
         return {"total": sum(p.numel() for p in self.parameters()), "input_embedding": table}
+
+
+def _problems(info: Mapping[str, Any], stored: Mapping[str, Any], config: FlexMDMConfig) -> dict[str, Any]:
+    """Return the names of weights by what is wrong with them; ``info`` is what transformers says of loading them.
+
+    A head that the caller wants or does not want is no problem, nor are biases that earlier checkpoints do not have.
+    """
+    tolerated = [".insertion_head."] if config.insertions != stored.get("insertions", True) else []
+    tolerated += [] if "neighbours" in stored else ["qkv.bias"]
+    missing, unknown = (
+        [name for name in info[f"{how}_keys"] if not any(part in name for part in tolerated)]
+        for how in ("missing", "unexpected")
+    )
+    other = [name for name, *_ in info["mismatched_keys"]]
+    return {"are missing": missing, "are unknown": unknown, "are of another shape": other}
 
 
 AutoConfig.register(FlexMDMConfig.model_type, FlexMDMConfig, exist_ok=True)

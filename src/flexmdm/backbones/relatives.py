@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ def pretrained_tokenizer(name: str | Path, **options: Any) -> Any:
     """
     from transformers import AutoTokenizer
 
-    try:
-        return AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
-    except ValueError:
-        from transformers import PretrainedConfig
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of a config.json that says things in an old way
+        try:
+            return AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
+        except ValueError:
+            from transformers import PretrainedConfig
 
-        stored, _ = PretrainedConfig.get_config_dict(str(name), **options)
-        if stored.get("model_type") not in RELATIVES:
-            raise
-        return AutoTokenizer.from_pretrained(name, tokenizer_type=RELATIVES[stored["model_type"]], **options)
+            stored, _ = PretrainedConfig.get_config_dict(str(name), **options)
+            kind = stored.get("encoder", stored).get("model_type")  # of one of ours, what it is made from
+            if RELATIVES.get(kind, kind) not in RELATIVES.values():
+                raise
+            return AutoTokenizer.from_pretrained(name, tokenizer_type=RELATIVES.get(kind, kind), **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -11,7 +11,6 @@ from pickle import UnpicklingError
 from typing import Any, Self
 
 import torch
-from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -21,8 +20,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from flexmdm.backbones import bases, llada
 from flexmdm.backbones.bases import Base
 from flexmdm.backbones.encoder import Anatomy, Parts, body_class, body_of
+from flexmdm.backbones.folders import check_whole, foreign, local_folder, stored_config
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
-from flexmdm.backbones.retrofit_network import Retrofit, RetrofitConfig, is_quantised
+from flexmdm.backbones.retrofit_network import OF_ADDED_PARTS, Retrofit, RetrofitConfig, is_quantised
 
 
 class RetrofitModel(FlexMDMModel):
@@ -70,7 +70,7 @@ class RetrofitModel(FlexMDMModel):
         base: str | None = None,
         device_map: dict[str, Any] | None = None,
         config: RetrofitConfig | None = None,
-        **__: Any,
+        **options: Any,
     ) -> Self:
         """Load what `save_pretrained` wrote.
 
@@ -79,26 +79,53 @@ class RetrofitModel(FlexMDMModel):
             base: where the frozen weights are now, if they have moved.
             device_map: ``{"": device}`` loads frozen weights straight to a device.
             config: its configuration, for who has read it already, as `AutoModel`.
+            options: ``revision`` and others that say what is fetched from the Hub.
         """
-        folder = Path(folder) if Path(folder).is_dir() else Path(snapshot_download(str(folder)))
+        folder = local_folder(folder, **options)
+        if (found := stored_config(folder)).get("model_type") != RetrofitConfig.model_type:
+            raise foreign(folder, found)
         config = config or RetrofitConfig.from_pretrained(folder)
         config.name_or_path = str(folder)
-        stored = _stored_weights(folder)
         if config.lora is None:
-            body = body_of(config.encoder_config)
-            with torch.device("meta"):
-                model = cls(config, Parts.of(body, Anatomy(**config.anatomy)))
-            weights = dict(model.named_parameters())  # buffers keep their precision
-            stored = {name: value.to(dtype if name in weights else None) for name, value in stored.items()}
+            model = cls.without_weights(config)
         else:
             config.base = base or config.base
             model = cls(config, cls._frozen_parts(config, folder, dtype, device_map))
-        wanted = {name: value.shape for name, value in model.state_dict().items() if name in model.kept_weights}
-        other = [name for name, value in stored.items() if value.shape != wanted.get(name, value.shape)]
-        missing, unknown = wanted.keys() - stored.keys(), stored.keys() - wanted.keys()
-        bases.check_whole(folder, {"are missing": missing, "are unknown": unknown, "are of another shape": other})
-        model.load_state_dict(stored, strict=False, assign=config.lora is None)
-        return model.eval()
+        return model.filled(stored_weights(folder), folder, dtype=dtype)
+
+    @classmethod
+    def without_weights(cls, config: RetrofitConfig) -> Self:
+        """Return a model that is to be `filled`; only what is computed and not stored is there."""
+        body = body_of(config.encoder_config)
+        with torch.device("meta"):
+            return cls(config, Parts.of(body, Anatomy(**config.anatomy)))
+
+    def filled(
+        self,
+        stored: Mapping[str, Tensor],
+        where: Path,
+        names: Callable[[str], str] = str,
+        dtype: torch.dtype | None = None,
+    ) -> Self:
+        """Put stored weights in their places; raise unless they are just those that are kept of the model.
+
+        Args:
+            stored: the weights, by name.
+            where: their folder, for an error.
+            names: the stored name of each weight of the model.
+            dtype: of the weights of a model without any.
+        """
+        kept = {name: value.shape for name, value in self.state_dict().items() if name in self.kept_weights}
+        stored_as = {names(name): name for name in kept}
+        other = [name for name in stored_as.keys() & stored if stored[name].shape != kept[stored_as[name]]]
+        missing, unknown = stored_as.keys() - stored.keys(), stored.keys() - stored_as.keys()
+        check_whole(where, {"are missing": missing, "are unknown": unknown, "are of another shape": other})
+        state = {stored_as[name]: value for name, value in stored.items()}
+        if self.config.lora is None:
+            weights = dict(self.named_parameters())  # buffers keep their precision
+            state = {name: value.to(dtype if name in weights else None) for name, value in state.items()}
+        self.load_state_dict(state, strict=False, assign=self.config.lora is None)
+        return self.eval()
 
     @classmethod
     def _frozen_parts(cls, config: RetrofitConfig, folder: Path, dtype: Any, device_map: dict | None = None) -> Parts:
@@ -156,12 +183,13 @@ class RetrofitModel(FlexMDMModel):
         return {part: count for part, count in counts.items() if count}
 
 
-def _stored_weights(folder: Path) -> dict[str, Tensor]:
+def stored_weights(folder: Path, device: Any = "cpu") -> dict[str, Tensor]:
+    """Return the weights in a folder, in one file or several, by name and on a device."""
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
         raise FileNotFoundError(f"{folder} has no weights (model.safetensors)")
     try:
-        return {name: value for file in files for name, value in load_file(file).items()}
+        return {name: value for file in files for name, value in load_file(file, device).items()}
     except SafetensorError as error:
         raise ValueError(f"the weights in {folder} are damaged ({error}): fetch or train them again") from error
 
@@ -343,7 +371,7 @@ def retrofit(
         learned = {name: part.state_dict() for name, part in run.network.added.items()}
         groups = run.config.groups if learned else groups
         if learned:  # the head was trained with these
-            common |= {"regions": run.config.regions, "expected_gap": run.config.expected_gap}
+            common |= {name: getattr(run.config, name) for name in OF_ADDED_PARTS}
         loaded = base_of(run.merged(), dtype)
     if lora:
         precision = "4-bit" if four_bit else str(dtype or torch.float32).removeprefix("torch.")

@@ -22,6 +22,10 @@ from flexmdm.backbones.dit import Clock
 from flexmdm.backbones.encoder import Anatomy, Block, Parts, embed, rotations
 from flexmdm.backbones.heads import Regions, insertion_head
 from flexmdm.backbones.model import FlexMDMConfig
+from flexmdm.schedules import Schedule
+
+# What a configuration says of the parts that the pretrained model did not have.
+OF_ADDED_PARTS = ("expected_gap", "regions", "flags", "gap_behind", "log_head", "time")
 
 
 class RetrofitConfig(FlexMDMConfig):
@@ -33,6 +37,10 @@ class RetrofitConfig(FlexMDMConfig):
     encoder: dict[str, Any] = field(default_factory=lambda: {"model_type": "llama", "vocab_size": 1})
     anatomy: dict[str, Any] = field(default_factory=lambda: asdict(Anatomy()))
     groups: int = 4  # consecutive groups of layers with an AdaLN of their own; within one it is shared
+    flags: bool = True  # whether embeddings tell which entries are given and which gaps are open
+    gap_behind: bool = False  # whether an entry stands for the gap behind it, instead of the one in front of it
+    log_head: bool = False  # whether the insertion head gives log g, see `flexmdm.backbones.heads.LogHead`
+    time: dict[str, Any] | None = None  # the insertion schedule of training, if the clock shows its time t, not alpha
     lora: dict[str, Any] | None = None  # rank, alpha and dropout of the adapters; None trains all weights
     base: str | None = None  # where the frozen weights are, of a model that is saved without them
     base_digest: str | None = None  # tells them from others
@@ -45,6 +53,19 @@ class RetrofitConfig(FlexMDMConfig):
         super().__post_init__(**kwargs)
         if self.insertions and not 1 <= self.groups <= self.num_layers:
             raise ValueError(f"{self.num_layers} layers cannot be cut into {self.groups} groups")
+        if self.log_head and self.regions is not None:
+            raise ValueError("a head that counts (regions) gives no logarithms (log_head): leave one of them out")
+        _ = self.schedule  # raises if there is no such schedule
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """Return the schedule that turns alpha into the time that the clock shows, if it shows that."""
+        return None if self.time is None else Schedule.from_dict(self.time)
+
+    @property
+    def has_end(self) -> bool:
+        """Return whether there is a row behind each sequence, for its last gap."""
+        return self.insertions and not self.gap_behind
 
     @property
     def encoder_config(self) -> PretrainedConfig:
@@ -53,7 +74,7 @@ class RetrofitConfig(FlexMDMConfig):
     @property
     def most_entries(self) -> int | None:
         rows = Anatomy(**self.anatomy).most_rows(self.encoder_config)
-        return None if rows is None else rows - self.insertions
+        return None if rows is None else rows - self.has_end
 
 
 class Retrofit(nn.Module):
@@ -61,6 +82,8 @@ class Retrofit(nn.Module):
 
     Row i of a sequence stands for entry i and for the gap left of it; one row more, the end, stands for the last gap.
     The end sees all entries and no entry sees it, so it does not disturb the pretrained model.
+    With ``config.gap_behind`` row i stands for the gap right of entry i: then there is no end, and nothing is inserted
+    in front of the first entry.
 
     Without ``config.insertions`` it is the MDM it was. Its vocabulary V includes mask and padding.
     """
@@ -73,15 +96,17 @@ class Retrofit(nn.Module):
         self.vocab_size, self.mask_id = config.vocab_size, config.mask_id
         self.anatomy, self.most_entries = Anatomy(**config.anatomy), config.most_entries
         self.shifted = self.anatomy.shifted
-        self.gradient_checkpointing = False
-        self.insertion_head = None
+        self.gradient_checkpointing, self.gap_behind = False, config.insertions and config.gap_behind
+        self.insertion_head = self.given = self.open = self.end = None
         if config.insertions:
-            self.given, self.open = nn.Embedding(2, hidden), nn.Embedding(2, hidden)
-            self.end = nn.Embedding(1, hidden)
-            self.clock = Clock(hidden // 2, 4 * hidden, hidden)
+            if config.flags:
+                self.given, self.open = nn.Embedding(2, hidden), nn.Embedding(2, hidden)
+            if config.has_end:
+                self.end = nn.Embedding(1, hidden)
+            self.clock = Clock(hidden // 2, 4 * hidden, hidden, config.schedule)
             self.modulations = nn.ModuleList(nn.Linear(hidden, 2 * hidden) for _ in range(config.groups))
             seen: Any = self.head.in_features  # what the head looks at
-            self.insertion_head = insertion_head(seen, hidden, config.expected_gap, config.regions)
+            self.insertion_head = insertion_head(seen, hidden, config.expected_gap, config.regions, config.log_head)
             for part in self.added.values():
                 part.apply(self.initialise)
                 part.to(next(self.embedding.parameters()).device)
@@ -90,7 +115,7 @@ class Retrofit(nn.Module):
     def added(self) -> dict[str, nn.Module]:
         """Return the parts that the pretrained model did not have."""
         names = ("given", "open", "end", "clock", "modulations", "insertion_head")
-        return {} if self.insertion_head is None else {name: self.get_submodule(name) for name in names}
+        return {name: part for name, part in self.named_children() if name in names}
 
     def initialise(self, layer: nn.Module) -> None:
         """Give one of the added layers the weights it has before training; what was pretrained stays."""
@@ -143,17 +168,20 @@ class Retrofit(nn.Module):
         self, tokens: Tensor, lengths: Tensor, given: Tensor, open_gaps: Tensor, alpha: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Map tokens with masks as ``vocab_size`` to logits ``[M, V]`` and insertions ``[N + B]``, as `DiT.forward`."""
-        inserts = self.insertion_head is not None
         layout = self._layout(lengths, tokens.device)
-        entries = ~layout.is_last if inserts else torch.ones_like(layout.is_last)
+        entries = torch.ones_like(layout.is_last) if self.end is None else ~layout.is_last
         masked = tokens == self.vocab_size
         x = embed(self.embedding, self.anatomy, tokens.masked_fill(masked, self.mask_id), masked, layout, entries)
         x = self.projection(x)
+        gap = self._gap_behind(layout, open_gaps) if self.gap_behind else None
+        if self.end is not None:  # one behind each sequence
+            x = x + torch.where(entries[:, None], 0.0, self.end.weight).to(x.dtype)
+        if self.given is not None and self.open is not None:
+            known = self.given(given.long())
+            x = x + known.new_zeros(x.shape).masked_scatter(entries[:, None], known).to(x.dtype)
+            x = x + self.open((open_gaps if gap is None else open_gaps[gap]).long()).to(x.dtype)
         groups: list[Tensor | None] = [None]
-        if inserts:
-            ends = self.end.weight.expand(len(entries), -1)  # one behind each sequence
-            x = x + ends.masked_scatter(entries[:, None], self.given(given.long())).to(x.dtype)
-            x = x + self.open(open_gaps.long()).to(x.dtype)
+        if self.insertion_head is not None:
             condition = self.clock(alpha)
             groups = [m(condition).to(x.dtype)[layout.sequence].unflatten(1, (2, -1)) for m in self.modulations]
         masked = torch.zeros_like(entries).masked_scatter(entries, masked)
@@ -172,15 +200,28 @@ class Retrofit(nn.Module):
         logits = self.head(x[rows])
         if self.insertion_head is None:
             return logits, logits.new_zeros(len(tokens) + len(lengths))
+        if gap is not None:  # no row stands for the first gap of a sequence: [N, D] -> [N + B, D]
+            x = x.new_zeros(len(open_gaps), x.shape[1]).index_copy(0, gap, x)
         regions = Regions.of(lengths, given, tokens != self.vocab_size)
         return logits, self.insertion_head(x, alpha, regions) * open_gaps
 
+    @staticmethod
+    def _gap_behind(layout: Layout, open_gaps: Tensor) -> Tensor:
+        """Return the gap behind each row, ``[R]``; raise if one is open that is behind none."""
+        gap = torch.arange(len(layout.sequence), device=open_gaps.device) + layout.sequence + 1
+        if bool(open_gaps.index_fill(0, gap, False).any()):
+            raise ValueError(
+                "this model inserts behind tokens, and in front of the first token of a sequence there is an open gap: "
+                "begin every sequence with a given token and close the gap in front of it"
+            )
+        return gap
+
     def _layout(self, lengths: Tensor, device: torch.device) -> Layout:
         """Return where the rows of sequences with ``lengths`` ``[B]`` are; raise if they have more than positions."""
-        inserts = self.insertion_head is not None
+        has_end = self.end is not None
         dtype = next(self.embedding.parameters()).dtype
-        layout = Layout.of(lengths + inserts, prefers_varlen(device, dtype), unseen_last=inserts)
-        longest = layout.longest - inserts
+        layout = Layout.of(lengths + has_end, prefers_varlen(device, dtype), unseen_last=has_end)
+        longest = layout.longest - has_end
         if self.most_entries is not None and longest > self.most_entries:
             raise ValueError(
                 f"a sequence has {longest} entries, and the positions of this model end at {self.most_entries}: "

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flexmdm.cli import demo, evaluate, generation, retrofit, shared, train
+from flexmdm.cli import demo, evaluate, generation, retrofit, serve, shared, train
 
 EXAMPLES = shared.examples("""
 `flexmdm demo maze`: train FlexMDM and MDM on a small maze and compare them
@@ -22,6 +22,7 @@ EXAMPLES = shared.examples("""
 `flexmdm train --task maze --size 11 --subgoals 2-6 --minutes 3 --out runs/maze11`: train a model
 `flexmdm eval runs/maze11 --subgoals 2,4,6`: measure it
 `flexmdm sample runs/maze11 --through 1,1 5,3 9,9`: let it plan
+`flexmdm serve --pretrained text`: answer requests of OpenAI's clients
 `flexmdm demo oracle`: see samplers against the exact answer
 `flexmdm demo --help`: all demos
 """)
@@ -54,6 +55,7 @@ app.command("eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("sample", epilog=generation.SAMPLE_EXAMPLES)(generation.sample)
 app.command("complete", help=generation.COMPLETE, epilog=generation.COMPLETE_EXAMPLES)(generation.complete)
 app.command("infill", help=generation.INFILL, epilog=generation.INFILL_EXAMPLES)(generation.infill)
+app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
 
 
 @app.callback(invoke_without_command=True)

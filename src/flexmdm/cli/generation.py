@@ -33,6 +33,7 @@ INFILL_EXAMPLES = shared.examples("""
 `cat lines.txt | flexmdm infill runs/articles - --json filled.json`: one text per line
 `flexmdm infill runs/articles --file big.jsonl --out answers.jsonl --workers 2`: a job that can be interrupted
 `flexmdm infill runs/code --file program.py --gap-marker "<GAP>"`: a run on code fills one gap of a whole program
+`flexmdm infill yuyuanchen0/flexmdm --dry-run`: what memory and time a published model of 7B weights takes
 """)
 COMPLETE_EXAMPLES = shared.examples("""
 `flexmdm complete runs/articles "Once upon a time" --num 3`
@@ -131,6 +132,12 @@ def _answer(
     gap_marker: Annotated[
         str | None, typer.Option(help="What stands for a gap in the text. [default: ___]", show_default=False)
     ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="Prompt of the text, of a run on prompts and answers. [default: an empty one]")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what memory and time an answer takes, here and on a GPU, and stop.")
+    ] = False,
     sampling: Annotated[options.Given, options.Options(shared.Sampling, leave_out=("block",))],
     watch: shared.Watch = False,
     json: shared.Json = None,
@@ -145,13 +152,20 @@ def _answer(
         raise ValueError(f"a gap cannot have at least {minimum} (--min) and at most {maximum} (--max) tokens")
     if pretrained is not None and run is not None and text is None:  # then there is no run: what stands there is a text
         run, text = None, run
-    if run is not None and not os.path.isdir(run):  # noqa: PTH112  (a text may be no path at all)
-        raise ValueError(f"{run} is not a run: there is no such folder")
+    _check_run(run)
+    if dry_run:
+        from flexmdm.runs.estimate import dry_run as estimate
+
+        if run is None and pretrained is None:
+            raise ValueError("--dry-run of what? Give the folder of a run, OWNER/NAME on the Hub, or --pretrained NAME")
+        shared.check_writable(json)
+        estimate(run or pretrained or "", sampling.get("steps"), json, device)
+        return
     if file is not None and text is not None:
         raise ValueError("give the text as an argument or --file, not both")
     if file is None and text is None:
         raise ValueError('what text? Write it at the end, as in flexmdm infill runs/mine "The ___ sat"')
-    gaps = {"minimum": minimum or None, "maximum": maximum, "gap_marker": gap_marker, "best": best}
+    gaps = {"minimum": minimum or None, "maximum": maximum, "gap_marker": gap_marker, "best": best, "prompt": prompt}
     sampling |= {name: value for name, value in gaps.items() if value is not None}
     if out is not None:
         if file is None:
@@ -162,16 +176,26 @@ def _answer(
     task, model = shared.load(run, pretrained, device, sampling.get("sampler"))
     pipeline = task.pipeline(model)
     texts, names = read_texts(text, file, pipeline.whole_files)
+    if prompt is not None and not pipeline.takes_prompts:
+        raise ValueError(f"--prompt is for runs on prompts and answers, and {run or pretrained} is none: leave it out")
     _write(pipeline, method, texts, num, watch, json, names=names, seed=seed, **sampling)
 
 
 _STANDARD_INPUT = "standard input", " of standard input"  # what it is called, and a line of it
 infill = options.Command(_answer, method="infill")
-complete = options.Command(_answer, leave_out=("minimum", "maximum", "gap_marker"), method="complete")
+complete = options.Command(_answer, leave_out=("minimum", "maximum", "gap_marker", "prompt"), method="complete")
+
+
+def _check_run(run: str | None) -> None:
+    """Raise unless a run is a folder, or OWNER/NAME on the Hub."""
+    from flexmdm.backbones.folders import on_the_hub
+
+    if run is not None and not os.path.isdir(run) and not on_the_hub(run):  # noqa: PTH112  (a text may be no path)
+        raise ValueError(f"{run} is not a run: there is no such folder")
 
 
 def _run_job(out: Path, workers: int, engine: str, watch: bool, json: Path | None, **job: Any) -> None:
-    """Run a job, and leave with exit code 1 if some of its lines could not be answered."""
+    """Run a job, and leave with exit code 3 if some of its lines could not be answered."""
     if watch or json is not None:
         raise ValueError("a job writes to --out alone: leave out --watch and --json")
     shared.check_writable(out)
@@ -183,7 +207,7 @@ def _run_job(out: Path, workers: int, engine: str, watch: bool, json: Path | Non
     outcome = run(Job(**job), out, workers, engine)
     print(outcome, file=sys.stderr)
     if outcome.refused:
-        raise typer.Exit(1)
+        raise typer.Exit(3)
 
 
 def read_texts(text: str | None, file: Path | None, whole: bool) -> tuple[list[str], list[str]]:

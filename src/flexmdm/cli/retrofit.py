@@ -25,7 +25,7 @@ EXAMPLES = shared.examples("""
 """)
 
 _SHAPE = "llada-8b"
-_MERGED = "stands alone: its weights, in the precision they had, hold what the adapters learned"
+_MERGED = "stands alone, with its weights in the precision they had"
 _AS_LLADA = "is a checkpoint of LLaDA: the pretrained weights as they are now, under its names"
 _Task, _Network, _Recipe = training.settings(
     lambda: [DEFAULT_TASK],
@@ -60,7 +60,12 @@ def retrofit(
     config: training.Config = None,
     resume: training.Resume = False,
     merge: Annotated[
-        bool, typer.Option("--merge", help="Write the run BASE with its adapters in its weights to --out.")
+        bool,
+        typer.Option(
+            "--merge",
+            help="Write BASE to --out so that it stands alone: a run with its adapters in its weights, or a "
+            "FlexMDM that others published.",
+        ),
     ] = False,
     as_llada: Annotated[
         bool,
@@ -149,10 +154,12 @@ def _new_run(base: str | None, config: Path | None, adapters: bool) -> RunConfig
 def _dry_run(run: RunConfig, json: Path | None) -> None:
     """Count weights and memory from the shape of a base alone."""
     from flexmdm.backbones import bases, llada
+    from flexmdm.backbones.folders import stored_config
     from flexmdm.runs.planning import plan_of_shape
 
     base, precision = run.network.base or "", run.network.base_dtype
-    stored = llada.SHAPE_8B if base == _SHAPE else bases.stored_config(base)
+    stored = llada.SHAPE_8B if base == _SHAPE else stored_config(base)
+    bases.check_no_extras(base)
     run = replace(run, task={**bases.brings(stored), **run.task})
     plan = plan_of_shape(run, stored)
     weights = plan["weights"]

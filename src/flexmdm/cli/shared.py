@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
     from flexmdm.tasks.task import Task
 
-Run = Annotated[str | None, typer.Argument(help="A folder that `flexmdm train --out` wrote.")]
+Run = Annotated[str | None, typer.Argument(help="A folder that `flexmdm train --out` wrote, or OWNER/NAME on the Hub.")]
 Pretrained = Annotated[str | None, typer.Option(help="Weights that come with flexmdm, by name.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show how masks appear and turn into tokens.")]
 Json = Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)]

@@ -164,7 +164,11 @@ def train(
     if start is not None and not resume:
         from flexmdm.backbones.bases import brings
 
-        framed = brings(check_base(run))["framed"]
+        theirs = check_base(run)
+        framed = brings(theirs)["framed"]
+        if options.has_setting(name, "before"):
+            task_then = theirs.get("task") or {}
+            stored = {key: task_then[key] for key in ("before", "behind") if key in task_then} | stored
         if options.has_setting(name, "framed") and inserts(stored.get("model", FLEXMDM)):
             stored = {"framed": framed, **stored}
     run = replace(run, task=task_of(stored).to_dict())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flexmdm.backbones.folders import hub_answers
 from flexmdm.data.formats import SURROGATE
 from flexmdm.data.splitting import Delimiter
 
@@ -36,7 +37,6 @@ _CLOSING = "\"'”’»)]}」』）"
 _SMALL_ALPHABET, _SHORT_TEXT = 128, 64
 _NAMED = 10  # characters in an error
 _AROUND = 20  # characters of a text before and behind what is wrong in it
-_ASKED = 10  # seconds for the hub to answer
 
 # Byte-level tokenizers write each byte as itself where printable, else as a letter from U+0100 on.
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -136,7 +136,7 @@ class TextTokenizer:
             return cls.load(path)
         from flexmdm.backbones.relatives import pretrained_tokenizer
 
-        reachable = path.is_dir() or _hub_answers()
+        reachable = path.is_dir() or hub_answers()
         try:
             tokenizer = pretrained_tokenizer(name_or_path, local_files_only=not reachable)
         except Exception as error:  # of any kind: network, hub, file formats
@@ -484,17 +484,6 @@ def _learn_merges(tokenizer: Tokenizer, texts: Iterable[str], vocab_size: int | 
             f"the data supports a bpe vocabulary of {learned} tokens, not {vocab_size}: "
             f"ask for {learned} or fewer, or give more data"
         )
-
-
-def _hub_answers() -> bool:
-    """Return whether the Hugging Face hub can be reached; asked once, as its library goes on for a minute."""
-    from huggingface_hub import constants, get_session
-
-    try:
-        get_session().head(constants.ENDPOINT, timeout=_ASKED)
-    except Exception:  # of a class that differs from version to version of the library; the caller says so
-        return False
-    return True
 
 
 def _chat(settings: dict[str, Any]) -> dict[str, str]:

@@ -163,21 +163,10 @@ def stream(
         raise TypeError(
             f"generate needs a denoiser, got {type(denoiser).__name__}; a source has one: source.denoiser()"
         )
-    if not isinstance(sampler, str) and (isinstance(sampler, type) or not hasattr(sampler, "step")):
-        raise TypeError("sampler must be a name or an object with a step method (an instance, not its class)")
     if isinstance(prompts, Prompt) or any(not isinstance(prompt, Prompt) for prompt in prompts or []):
         raise TypeError("prompts must be a list of Prompt, such as [Prompt.prefix([7, 8])]")
-    if isinstance(sampler, str):
-        interpolant = interpolant or getattr(denoiser, "interpolant", None) or FlexMDMInterpolant()
-        options = {"confidence": confidence, "window": window, "spacing": spacing, "block": block}
-        decoding = Decoding(temperature, top_k, top_p)
-        grid = Grid(STEPS if steps is None else steps, interpolant)
-        sampler = sampler_named(sampler, grid, decoding, **options)
-    elif not (
-        steps is confidence is window is spacing is block is top_k is top_p is interpolant is None
-        and temperature == 1.0
-    ):
-        raise ValueError("a sampler object brings its own settings: leave steps, temperature, interpolant ... to it")
+    own = {"confidence": confidence, "window": window, "spacing": spacing, "block": block}
+    sampler = sampler_of(denoiser, sampler, steps, temperature, top_k, top_p, interpolant, **own)
     room = Room(batch_size, tokens_in_flight)
     start, clock = _start(denoiser, prompts, canvas, alpha, max_length, device)
     _check_start(start, denoiser)
@@ -188,6 +177,29 @@ def stream(
     if trace:
         start = replace(start, ids=start.tokens.with_values(start.tokens.columns))
     return Loop(denoiser, sampler, seed, first_sequence, room, trace, callback).run(start, clock, num_samples)
+
+
+def sampler_of(
+    denoiser: Denoiser,
+    sampler: str | Sampler = DEFAULTS["writing"].inserting,
+    steps: int | None = None,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    interpolant: FlexMDMInterpolant | None = None,
+    **options: Any,
+) -> Sampler:
+    """Return the sampler that these options of `generate` make; an object must come without any."""
+    if isinstance(sampler, str):
+        interpolant = interpolant or getattr(denoiser, "interpolant", None) or FlexMDMInterpolant()
+        grid = Grid(STEPS if steps is None else steps, interpolant)
+        return sampler_named(sampler, grid, Decoding(temperature, top_k, top_p), **options)
+    if isinstance(sampler, type) or not hasattr(sampler, "step"):
+        raise TypeError("sampler must be a name or an object with a step method (an instance, not its class)")
+    others = [steps, top_k, top_p, interpolant, *options.values()]
+    if temperature != 1.0 or any(one is not None for one in others):
+        raise ValueError("a sampler object brings its own settings: leave steps, temperature, interpolant ... to it")
+    return sampler
 
 
 def sampler_named(name: str, grid: Grid, decoding: Decoding | None = None, **options: object) -> Sampler:

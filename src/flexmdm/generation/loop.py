@@ -153,6 +153,7 @@ class Loop:
         self.recorder = Recorder() if trace else None
         self.waiting: list[Batch] = []  # the last ones are the first to go on
         self.beginnings: Iterator[Batch] = iter(())
+        self.batch: Batch
         self.step = self.finished = self.total = 0
         self.names = torch.zeros(0, dtype=torch.int64)
         self.checked = False  # whether log_probs were looked at: once tells enough
@@ -160,17 +161,27 @@ class Loop:
     @torch.no_grad()
     def run(self, canvas: Canvas, alpha: Tensor, num_samples: int) -> Iterator[Sample]:
         """Yield ``num_samples`` samples from each state of a canvas and its clock ``[B]``, as they finish."""
-        self.beginnings, self.total = first_states(canvas, alpha, num_samples), len(canvas) * num_samples
         self.names = self._names(len(canvas), num_samples).to(canvas.device)
-        none = torch.zeros(0, dtype=torch.int64, device=canvas.device)
-        batch, done = self._going_on(Batch(canvas[none], alpha[none], none, none))
-        yield from done
-        while len(batch):
-            batch, stuck = self._stepped(batch)
-            batch, done = self._going_on(batch)
-            if self.callback is not None:
-                self.callback(self._progress(batch))
-            yield from stuck + done
+        yield from self.start(first_states(canvas, alpha, num_samples), len(canvas) * num_samples, canvas[:0])
+        while len(self.batch):
+            yield from self.advance()
+
+    @torch.no_grad()
+    def start(self, beginnings: Iterator[Batch], total: int, none: Canvas) -> list[Sample]:
+        """Take what begins into the batch, which has no canvas yet (``none``); return what is finished already."""
+        self.beginnings, self.total = beginnings, total
+        numbers = torch.zeros(0, dtype=torch.int64, device=none.device)
+        self.batch, done = self._going_on(Batch(none, numbers.double(), numbers, numbers))
+        return done
+
+    @torch.no_grad()
+    def advance(self) -> list[Sample]:
+        """Take one step with the batch and fill it up; return what is finished."""
+        batch, stuck = self._stepped(self.batch)
+        self.batch, done = self._going_on(batch)
+        if self.callback is not None:
+            self.callback(self._progress(self.batch))
+        return stuck + done
 
     def _names(self, prompts: int, num_samples: int) -> Tensor:
         """Return the number that the random numbers of each sample belong to."""
@@ -234,12 +245,15 @@ class Loop:
 
     def _asked(self, batch: Batch, prediction: Prediction) -> Batch:
         """Return the next states and clocks, as the sampler gives them."""
-        rng = StepRandomness(self.seed, self.names[batch.numbers], batch.steps)
+        rng = self._randomness(batch)
         made = self.sampler.step(batch.canvas, prediction, batch.alpha, rng)
         if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Canvas) and isinstance(made[1], Tensor):
             return replace(batch, canvas=made[0], alpha=made[1])
         what = f"({', '.join(type(one).__name__ for one in made)})" if isinstance(made, tuple) else type(made).__name__
         raise TypeError(f"a step of the sampler gave {what}: it must return the next canvas and the next clock alpha")
+
+    def _randomness(self, batch: Batch) -> StepRandomness:
+        return StepRandomness(self.seed, self.names[batch.numbers], batch.steps)
 
     def _samples(self, batch: Batch, possible: bool = True) -> list[Sample]:
         canvas = batch.canvas

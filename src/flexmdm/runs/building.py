@@ -68,7 +68,7 @@ def build(config: RunConfig, task: Task | None = None) -> tuple[Task, FlexMDMMod
 
 
 def _from_base(network: Network, task: Task, common: dict[str, Any]) -> FlexMDMModel:
-    from flexmdm.backbones.bases import stored_config
+    from flexmdm.backbones.folders import stored_config
     from flexmdm.backbones.retrofit import retrofit
 
     base = str(network.base)

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import torch
 
+from flexmdm.backbones.folders import has_extras
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.tasks.loading import load
 from flexmdm.training.models import WEIGHTS_FILE
@@ -24,7 +25,8 @@ def save_weights(model: FlexMDMModel, folder: Path, weights: dict[str, torch.Ten
 def export(run: Path, out: Path, as_llada: bool = False) -> None:
     """Write a run whose adapters are merged, so that it needs neither them nor its base.
 
-    Of a run in LLaDA's shape the pretrained part can be written ``as_llada``, as a checkpoint of LLaDA.
+    A FlexMDM in the layout that others published it in becomes a run. Of a run in LLaDA's shape the pretrained part can
+    be written ``as_llada``, as a checkpoint of LLaDA.
     """
     from flexmdm.backbones import llada
     from flexmdm.backbones.retrofit import RetrofitModel
@@ -36,7 +38,7 @@ def export(run: Path, out: Path, as_llada: bool = False) -> None:
     encoder: Any = getattr(model.config, "encoder_config", None)
     if as_llada and getattr(encoder, "model_type", "") != "llama":
         raise ValueError(f"{run} is not in the shape of LLaDA: only what is can be written under its names")
-    if not as_llada and adapters is None:
+    if not as_llada and adapters is None and not has_extras(run):
         raise ValueError(f"{run} has no adapters to merge")
     whole = cast(RetrofitModel, model).merged() if adapters is not None else model
     if as_llada:

@@ -16,6 +16,7 @@ from flexmdm.tasks.code.pipeline import CodePipeline
 from flexmdm.tasks.code.problems import SIZES, SPLITS, Problem, Sample, file_of, read_problems
 from flexmdm.tasks.code.scoring import CodeScore, function_of, score
 from flexmdm.tasks.pipeline import Answer
+from flexmdm.tasks.sft.pipeline import SFTPipeline
 from flexmdm.tasks.text.pipeline import TextPipeline
 
 
@@ -40,7 +41,7 @@ class HumanEvalInfill(Benchmark):
     name = "humaneval-infill"
     measure = "pass@1"
     defaults = DEFAULTS[name]
-    pipelines = (CodePipeline, TextPipeline)
+    pipelines = (CodePipeline, TextPipeline, SFTPipeline)
     asks = "humaneval-infill has gaps to fill: train a run on code (flexmdm train --task code)"
 
     @classmethod
@@ -64,10 +65,14 @@ class HumanEvalInfill(Benchmark):
         """Return the functions that the tasks are cut from."""
         return list(map(function_of, self.problems))
 
-    def writer(self, name: str, pipeline: CodePipeline | TextPipeline) -> Writer:
-        """Return what fills a gap: a run on code, or a FlexMDM on text."""
+    def writer(self, name: str, pipeline: CodePipeline | TextPipeline | SFTPipeline) -> Writer:
+        """Return what fills a gap: a run on code, or a FlexMDM on text, or in answers to an empty prompt."""
         if isinstance(pipeline, CodePipeline):
             return pipeline.fill
+        if isinstance(pipeline, SFTPipeline):
+            if not pipeline.fills:
+                raise ValueError(f"{name} was trained on the task {pipeline.task.name}, and {self.asks}")
+            pipeline = pipeline.filler()
         if not pipeline.task.layout.inserts:
             raise ValueError(
                 f"{name} is an MDM on text, which fills a known number of masks: train it on code "

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flexmdm.backbones.folders import local_folder
 from flexmdm.backbones.model import FlexMDMModel
 from flexmdm.data.reading import absolute
 from flexmdm.tasks.registry import PRETRAINED, task_class, task_of
@@ -15,7 +16,11 @@ from flexmdm.training.models import WEIGHTS_FILE, trained_model
 
 
 def load(folder: Path, device: str | None = None) -> tuple[Task, FlexMDMModel]:
-    """Load the task and the trained model of a run; the default device is a GPU, if there is one."""
+    """Load the task and the trained model of a run or of a published checkpoint, here or by its name on the Hub.
+
+    The default device is a GPU, if there is one.
+    """
+    folder = local_folder(folder)
     model = trained_model(folder, device)
     if model.config.task is None:
         raise ValueError(f"{folder} holds a model that was not trained on a task of flexmdm")

@@ -110,6 +110,7 @@ class Pipeline(Generic[AnyTask]):
     uses: ClassVar[str] = ""  # for errors, the commands that such a run is for
     whole_files: ClassVar[bool] = False  # a file is one text, and not one text per line
     draws: ClassVar[int] = 1  # draws per answer of `infill`, if nobody says how many
+    takes_prompts: ClassVar[bool] = False  # whether what is infilled is the answer to a prompt
 
     @classmethod
     def from_pretrained(cls, run: str | Path, device: str | None = None, data: Sequence[str | Path] = ()) -> Self:

@@ -82,8 +82,7 @@ class PreparedTask(FileSettings):
 
     @property
     def _known_tokenizer(self) -> TextTokenizer | None:
-        kept = self.folder is not None and (self.folder / "tokenizer.json").is_file()
-        return TextTokenizer.load(self.folder) if kept else None
+        return None if self.folder is None else tokenizer_of(str(self.folder))
 
     @cached_property
     def prepared(self) -> Prepared:

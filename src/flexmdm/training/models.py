@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from transformers.utils import logging as transformers_logging
 
+from flexmdm.backbones.folders import has_extras
 from flexmdm.backbones.model import FlexMDMConfig, FlexMDMModel
 from flexmdm.training.checkpoints import checkpoints, latest, step_of
 from flexmdm.training.ema import EMA
@@ -21,10 +22,13 @@ WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
 def trained_model(folder: Path, device: str | None = None) -> FlexMDMModel:
     """Load the model of a run: its averaged weights, or those of its latest whole checkpoint.
 
-    Of a run that ended and goes on, the latest checkpoint counts. The default device is a GPU, if there is one.
+    Of a run that ended and goes on, the latest checkpoint counts. A published checkpoint is what it is. The default
+    device is a GPU, if there is one.
     """
     quiet_transformers()
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if has_extras(folder):
+        return stored_model(folder, device).to(device).eval()
     checkpoint = _newer_checkpoint(folder)
     if checkpoint is not None:
         warnings.warn(f"{folder} is being trained, or was interrupted: this is its {checkpoint.name}", stacklevel=3)
@@ -69,9 +73,7 @@ def stored_model(folder: Path, device: str = "cpu") -> FlexMDMModel:
     config = json.loads((folder / CONFIG_FILE).read_text())
     if config.get("model_type") == FlexMDMConfig.model_type:
         return FlexMDMModel.from_pretrained(folder, config=FlexMDMConfig.from_dict(config), dtype=torch.float32)
-    from flexmdm.backbones.retrofit import RetrofitModel
-
-    return RetrofitModel.from_pretrained(folder, device_map=None if device == "cpu" else {"": device})
+    return FlexMDMModel.from_pretrained(folder, device_map=None if device == "cpu" else {"": device})
 
 
 def quiet_transformers() -> None:

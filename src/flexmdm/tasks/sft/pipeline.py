@@ -12,8 +12,25 @@ from flexmdm.canvas import Prompt
 from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.tasks.pipeline import EMPTY, Answer, Generated, Pipeline, generated, texts_of
 from flexmdm.tasks.sft.task import SFTTask
+from flexmdm.tasks.text.pipeline import GAP_MARKER, TextPipeline
+from flexmdm.tasks.text.task import TextTask
 
 Question = str | Sequence[dict[str, str]]  # a conversation has messages, each with a role and a content
+
+
+@dataclass(frozen=True)
+class AnswerTask(TextTask):
+    """The answers to one prompt as texts: its tokens, ``prompt``, stand in front of each of them."""
+
+    prompt: tuple[int, ...] = ()
+
+    @property
+    def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self.prompt, ()
+
+    def clean(self, sequence: Sequence[int]) -> list[int]:
+        """Return the tokens of a generated sequence that are text, as an answer may repeat those of the prompt."""
+        return [token for token in sequence if token < self.text.size]
 
 
 @dataclass(frozen=True)
@@ -26,6 +43,7 @@ class SFTPipeline(Pipeline[SFTTask]):
 
     task_name: ClassVar[str] = "sft"
     uses: ClassVar[str] = 'flexmdm complete RUN "a question"'
+    takes_prompts: ClassVar[bool] = True
 
     def answer(self, question: Any, num: int = 1, *, full: bool = False, **options: Any) -> Any:
         """Answer a question (a text, or the messages of a conversation) by a string, several by a list."""
@@ -35,6 +53,38 @@ class SFTPipeline(Pipeline[SFTTask]):
     def complete(self, text: Any, num: int = 1, *, full: bool = False, **options: Any) -> Any:
         """Answer a question, or several."""
         return self.answer(text, num, full=full, **options)
+
+    def infill(
+        self,
+        text: str | Sequence[str],
+        num: int = 1,
+        gap_marker: str = GAP_MARKER,
+        prompt: str = "",
+        *,
+        full: bool = False,
+        best: int = 0,
+        **options: Any,
+    ) -> Any:
+        """Fill the gaps of an answer to a prompt, or of several, as `TextPipeline.infill` does."""
+        return self.filler(prompt).infill(text, num, gap_marker, full=full, best=best, **options)
+
+    @property
+    def fills(self) -> bool:
+        """Return whether the model takes answers with gaps: one with flags has learned that all of them is to find."""
+        return not getattr(self.model.config, "flags", True)
+
+    def filler(self, prompt: str = "") -> TextPipeline:
+        """Return what fills gaps in answers to a prompt, which may be empty."""
+        if not self.fills:
+            raise ValueError(
+                f"a run on {self.task.name} does not fill the gaps of a text, as nothing of an answer was given in "
+                f"training: {self.uses}"
+            )
+        tokens = self.task.encode((("user", prompt),))
+        self.prompt(tokens)  # raises if that leaves no room
+        task = AnswerTask(max_length=self.task.layout.longest - len(tokens), prompt=tuple(tokens))
+        object.__setattr__(task, "text", self.task.text)  # fills the cache of the property
+        return TextPipeline(task, self.model)
 
     def encode(self, request: Question) -> list[int]:
         """Return the tokens of a question, written as a prompt."""
@@ -61,6 +111,8 @@ class SFTPipeline(Pipeline[SFTTask]):
 
     def row(self, answer: Answer) -> dict[str, Any]:
         row = super().row(answer)
+        if answer.pieces:  # gaps in an answer
+            return row
         return {"answer": row.pop("text")} | {key: value for key, value in row.items() if key != "gaps"}
 
     def preview(self, num: int, seed: int, **options: Any) -> list[str]:

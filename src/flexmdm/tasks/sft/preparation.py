@@ -26,7 +26,8 @@ class PromptFormat:
     r"""Writes prompts, in one of three styles.
 
     ``plain`` is the prompt and a line break; a text of your own has ``{prompt}`` in it; ``chat`` is the chat template
-    of the tokenizer. In the first two, the turns of a longer conversation become lines.
+    of the tokenizer. In the first two, the turns of a longer conversation become lines. The tokens ``before``
+    and ``behind`` stand around every prompt, and are no text.
 
     >>> PromptFormat("Q: {prompt} A:").write((("user", "1 + 1?"),))
     'Q: 1 + 1? A:'
@@ -35,6 +36,8 @@ class PromptFormat:
     """
 
     style: str = PLAIN
+    before: tuple[int, ...] = ()
+    behind: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.style not in (PLAIN, CHAT) and _PROMPT not in self.style:
@@ -57,18 +60,23 @@ class PromptFormat:
 
     def encode(self, tokenizer: TextTokenizer, prompts: Sequence[Messages]) -> list[np.ndarray]:
         """Return the tokens of each prompt."""
-        if not self.is_chat:
-            return tokenizer.encode_arrays(list(map(self.write, prompts)))
-        chats = [[{"role": role, "content": content} for role, content in messages] for messages in prompts]
-        return tokenizer.encode_chats(list(map(tokenizer.write_chat, chats)))
+        if self.is_chat:
+            chats = [[{"role": role, "content": content} for role, content in messages] for messages in prompts]
+            found = tokenizer.encode_chats(list(map(tokenizer.write_chat, chats)))
+        else:
+            found = tokenizer.encode_arrays(list(map(self.write, prompts)))
+        before, behind = (np.array(side, dtype=np.uint32) for side in (self.before, self.behind))
+        return [np.concatenate([before, ids, behind]) for ids in found]
 
 
 @dataclass(frozen=True)
 class PairPreparation(Preparation):
-    """The way from pairs to sequences; ``style`` is that of the `PromptFormat`."""
+    """The way from pairs to sequences; ``style``, ``before`` and ``behind`` are those of the `PromptFormat`."""
 
     long: Literal["split", "drop"] = "drop"  # half an answer would be a wrong one
     style: str = PLAIN
+    before: tuple[int, ...] = ()
+    behind: tuple[int, ...] = ()
     noun: ClassVar[str] = "pair"
     record: ClassVar[str] = "pair"
 
@@ -82,7 +90,7 @@ class PairPreparation(Preparation):
 
     @property
     def format(self) -> PromptFormat:
-        return PromptFormat(self.style)
+        return PromptFormat(self.style, self.before, self.behind)
 
     @property
     def contents(self) -> str:

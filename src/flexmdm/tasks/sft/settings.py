@@ -24,5 +24,7 @@ class SFTSettings(FileSettings):
         "template of the tokenizer. [default: plain]",
     )
     pad_id: int | None = None  # PAD of MDM, by default a new token behind all others; LLaDA's is its end of text
+    before: tuple[int, ...] = ()  # tokens in front of every prompt
+    behind: tuple[int, ...] = ()  # tokens between every prompt and its answer
     remove: str | None = None  # of the `flexmdm.data.PairSource`
     name: str = setting("sft", init=False)

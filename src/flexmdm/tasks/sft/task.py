@@ -51,7 +51,9 @@ class SFTTask(SFTSettings, PreparedTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        PromptFormat(self.format)  # raises if it is none
+        for name in ("before", "behind"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        _ = self._format  # raises if it is none
         if self.pad_id is not None and self.pad_id < 0:
             raise ValueError(f"pad_id is a token, from 0 on; got {self.pad_id}")
         try:
@@ -62,7 +64,13 @@ class SFTTask(SFTSettings, PreparedTask):
     @property
     def _preparation(self) -> PairPreparation:
         fields = self.prompt_field, self.answer_field, self.skip_bad, self.remove
-        return PairPreparation(**self._common(PairSource, *fields), style=self.format)
+        return PairPreparation(
+            **self._common(PairSource, *fields), style=self.format, before=self.before, behind=self.behind
+        )
+
+    @property
+    def _format(self) -> PromptFormat:
+        return PromptFormat(self.format, self.before, self.behind)
 
     @property
     def pad(self) -> int:
@@ -71,7 +79,7 @@ class SFTTask(SFTSettings, PreparedTask):
     def encode(self, messages: Messages) -> list[int]:
         """Return the tokens of a prompt, as in training."""
         self.text.refuse_unknown(content for _, content in messages)
-        return PromptFormat(self.format).encode(self.text, [messages])[0].tolist()
+        return self._format.encode(self.text, [messages])[0].tolist()
 
     def answer(self, sequence: Sequence[int], prompt_length: int) -> list[int]:
         """Return the tokens of the answer: behind the prompt, and for MDM up to the first PAD."""

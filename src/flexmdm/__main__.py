@@ -1,0 +1,5 @@
+"""`python -m flexmdm` is `flexmdm`."""
+
+from flexmdm.cli import main
+
+main()
