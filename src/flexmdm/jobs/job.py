@@ -91,7 +91,10 @@ class Answerer:
     def pipeline(self) -> Any:
         run = None if self.job.run is None else Path(self.job.run)
         task, model = load_named(run, self.job.pretrained, self.job.device)
-        return task.pipeline(model)
+        pipeline = task.pipeline(model)
+        if "prompt" in self.job.options and not pipeline.takes_prompts:
+            raise ValueError(f"--prompt is for runs on prompts and answers, and {self.job.run} is none: leave it out")
+        return pipeline
 
     def __call__(self, shard: Shard) -> list[dict[str, Any]]:
         """Return a line of answers for each line of a shard; of one that cannot be answered, why."""
