@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 Run = Annotated[str | None, typer.Argument(help="A folder that `flexmdm train --out` wrote, or OWNER/NAME on the Hub.")]
 Pretrained = Annotated[str | None, typer.Option(help="Weights that come with flexmdm, by name.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show how masks appear and turn into tokens.")]
+Film = Annotated[
+    Path | None,
+    typer.Option(help="Also write how the answers came about: .html, with a slider, or .gif.", dir_okay=False),
+]
 Json = Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)]
 Out = Annotated[
     Path | None,

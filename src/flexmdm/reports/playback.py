@@ -20,10 +20,15 @@ _SIZE, _LINE, _MARGIN, _WIDTH = 22, 40, 24, 900  # pixels of a GIF
 KINDS = (".html", ".gif")
 
 
-def write_film(task: Task, answers: Sequence[Answer], file: Path) -> None:
-    """Write how answers, which must have traces, came about: as a page (.html) or as pictures (.gif)."""
+def check_film(file: Path) -> None:
+    """Raise if a file is called neither like a page nor like a GIF."""
     if file.suffix not in KINDS:
         raise ValueError(f"a film is a page or a GIF ({' or '.join(KINDS)}), and {file} is neither")
+
+
+def write_film(task: Task, answers: Sequence[Answer], file: Path) -> None:
+    """Write how answers, which must have traces, came about: as a page (.html) or as pictures (.gif)."""
+    check_film(file)
     films = [_film(task, answer) for answer in answers]
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.suffix == ".html":
