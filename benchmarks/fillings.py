@@ -54,8 +54,8 @@ def main() -> None:
     arguments = parser.parse_args()
     options: dict[str, Any] = {} if arguments.temperature is None else {"temperature": arguments.temperature}
     pipeline = TextPipeline.from_pretrained(arguments.run)
-    answers = pipeline.infill(PROMPTS, num=NUM, seed=SEED, **options)
-    rows = {prompt: answers[NUM * number : NUM * (number + 1)] for number, prompt in enumerate(PROMPTS)}
+    answers = pipeline.infill(PROMPTS, num=NUM, seed=SEED, full=True, **options)
+    rows = {prompt: [one.text for one in answers if PROMPTS[one.request] == prompt] for prompt in PROMPTS}
     setting = f", temperature {arguments.temperature:g}" if options else ""
     command = "python benchmarks/fillings.py" + (f" --temperature {arguments.temperature:g}" if options else "")
     lines = [f"Made by `{command}`: seed {SEED}{setting}, the first {NUM} answers to each text, none left out."]

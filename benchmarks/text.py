@@ -30,10 +30,10 @@ from rich.console import Console
 from flexmdm.evaluation.fluency import ReferenceLM, perplexity_ratio, read, unigram_entropy
 from flexmdm.evaluation.intervals import bootstrap
 from flexmdm.evaluation.lengths import length_floor
+from flexmdm.jobs.journal import Journal
 from flexmdm.progress import ProgressBar
 from flexmdm.reports.benchmarks import command_of
 from flexmdm.reports.charts import COLOURS, MARKERS, draw_losses
-from flexmdm.sweeps.journal import Journal
 from flexmdm.sweeps.sweep import fingerprint, journal_of, measured
 from flexmdm.sweeps.text import OPENING, Judge, Samples, TextScore
 from flexmdm.tasks.likelihoods import Bits, nats_of

@@ -13,8 +13,8 @@ import flexmdm
 
 SOURCE = Path(__file__).parents[1] / "src"
 CORE = (
-    "sequences canvas schedules interpolants alignment objective oracle rates randomness precision quadrature denoiser "
-    "settings progress"
+    "sequences canvas schedules interpolants alignment objective trajectories oracle rates randomness precision "
+    "quadrature denoiser settings progress"
 )
 FLOORS = [
     ["core"],
@@ -22,6 +22,7 @@ FLOORS = [
     ["backbones", "evaluation"],
     ["data", "training"],
     ["tasks"],
+    ["jobs"],
     ["sweeps"],
     ["reports"],
     ["runs"],

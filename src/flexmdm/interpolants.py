@@ -91,19 +91,36 @@ class FlexMDMInterpolant:
         self.check(x1, template, mask_id)
         rows, columns = x1.rows, x1.columns
         names = rows if sequences is None else sequences[rows]
-        inserted_alpha = uniform(seed, _INSERT, names, columns, device=x1.device)  # alpha at the insertion time T1
+        inserted_alpha, revealed_beta = self._drawn(template, names, columns, seed)
         alpha, beta = self.insertion.value(t), self.unmasking.value(t)
         free, fixed = template.roles.values == Role.FREE, template.roles.values == Role.FIXED
-
-        start = torch.where(free, self.insertion.inverse(inserted_alpha), 0.0)  # T1
-        beta_start = self.unmasking.value(start)
-        revealed_beta = beta_start + (1 - beta_start) * uniform(seed, _UNMASK, names, columns, device=x1.device)
         there = ~free | (inserted_alpha <= alpha[rows])
         clean = fixed | (there & (revealed_beta <= beta[rows]))
 
         canvas, kept = assemble(x1, template, there, clean, mask_id)
         return InterpolantSample(
             canvas, alpha, t, kept.with_values(x1.values[there]), _missing(kept, x1.lengths), kept, x1, template
+        )
+
+    def event_times(self, x1: Ragged, template: Template, sequences: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """Return T1 and T2 of every token, ``[N]`` each: the states that `sample` gives a sequence as time goes on.
+
+        Random numbers belong to a sequence by its number, ``sequences`` ``[B]`` int.
+        """
+        inserted_alpha, revealed_beta = self._drawn(template, sequences[x1.rows], x1.columns, seed)
+        free, fixed = template.roles.values == Role.FREE, template.roles.values == Role.FIXED
+        inserted = torch.where(free, self.insertion.inverse(inserted_alpha), -torch.inf)
+        revealed = self.unmasking.inverse(revealed_beta)
+        revealed = torch.maximum(revealed, torch.nextafter(inserted, inserted.new_tensor(torch.inf)))
+        return inserted, torch.where(fixed, -torch.inf, revealed)
+
+    def _drawn(self, template: Template, names: Tensor, columns: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+        """Return alpha at the insertion and beta at the reveal of every token, ``[N]`` each."""
+        inserted_alpha = uniform(seed, _INSERT, names, columns, device=names.device)
+        start = torch.where(template.roles.values == Role.FREE, self.insertion.inverse(inserted_alpha), 0.0)  # T1
+        beta_start = self.unmasking.value(start)
+        return inserted_alpha, beta_start + (1 - beta_start) * uniform(
+            seed, _UNMASK, names, columns, device=names.device
         )
 
     def state_probabilities(self, t: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:

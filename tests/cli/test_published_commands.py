@@ -30,7 +30,7 @@ def test_a_gap_sees_the_prompt_of_its_answer(published):
     assert plain.prompt.tokens[:2] == (256, 257)
     assert prompted.prompt.tokens[:15] == (256, *b"Write a word.", 257)
     assert prompted.prompt.open_gaps.index(True) == 16 and sum(prompted.prompt.open_gaps) == 1  # behind "a"
-    ranked = pipeline.infill("a ___ b", 2, draws=3, **options)
+    ranked = pipeline.infill("a ___ b", 6, best=2, **options)
     assert ranked[0].log_prob >= ranked[1].log_prob
 
 

@@ -43,8 +43,8 @@ def test_a_client_of_openai_completes_and_infills(server, pipeline):
 
 
 def test_the_best_of_several_draws_comes_first(server, pipeline):
-    status, _, found = call(server, "POST", "/v1/infill", {"text": "a___b", "num": 3, "draws": 4, "seed": 5})
-    expected = pipeline.infill("a___b", 3, full=True, draws=4, seed=5)
+    status, _, found = call(server, "POST", "/v1/infill", {"text": "a___b", "num": 12, "best": 3, "seed": 5})
+    expected = pipeline.infill("a___b", 12, full=True, best=3, seed=5)
     assert status == 200 and [one["text"] for one in found["answers"][0]] == [one.text for one in expected]
     likely = [one["log_prob"] for one in found["answers"][0]]
     assert likely == pytest.approx([one.log_prob for one in expected], rel=1e-4)

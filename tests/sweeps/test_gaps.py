@@ -70,7 +70,7 @@ def test_masks_are_as_many_as_told_and_the_pieces_stay(make, monkeypatch):
 def test_answers_are_the_same_wherever_a_batch_begins(make, draws):
     mdm, flex = make("mdm"), make("flexmdm")
     items, law = [cut.pieces for cut in CUTS], LengthLaw.of(mdm, cuts(LINES, seed=4))
-    for write in (flex.fill, with_masks(mdm, guessed(mdm, CUTS, law), same=False)):
+    for write in (Gaps(CUTS).writer("flex", flex), with_masks(mdm, guessed(mdm, CUTS, law), same=False)):
         whole = write(items, draws=draws, **OPTIONS)
         rest = write(items[2:], draws=draws, first_sequence=2, **OPTIONS)
         assert [one.text for one in rest] == [one.text for one in whole[2:]]

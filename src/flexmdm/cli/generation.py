@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SAMPLE_EXAMPLES = shared.examples("""
 `flexmdm sample runs/names --num 10`: ten new names
 `flexmdm sample runs/articles --watch`: see a paragraph grow
+`flexmdm sample --pretrained text --num 3 --film film.html`: a page with a slider that shows how they grew
 `flexmdm sample runs/articles --num 100 --sampler tau --steps 256 --json samples.json`
 `flexmdm sample runs/maze11 --through 1,1 5,3 9,9`: a path from cell to cell, drawn here and as path.png
 `flexmdm sample --pretrained maze41 --through 1,1 --through 39,39 --output plan.png`
@@ -29,7 +30,9 @@ INFILL_EXAMPLES = shared.examples("""
 `flexmdm infill runs/articles "The ___ sat on the ___."`: several gaps at once
 `flexmdm infill --pretrained text "Can you ___ me with ___?" --num 5 --temperature 0.6`: with the bundled model
 `flexmdm infill runs/names "a___a" --min 2 --max 4`: two to four tokens in the gap
+`flexmdm infill runs/articles "The ___ sat" --num 16 --best 4`: the four most probable of 16, ranked
 `cat lines.txt | flexmdm infill runs/articles - --json filled.json`: one text per line
+`flexmdm infill runs/articles --file big.jsonl --out answers.jsonl --workers 2`: a job that can be interrupted
 `flexmdm infill runs/code --file program.py --gap-marker "<GAP>"`: a run on code fills one gap of a whole program
 `flexmdm infill yuyuanchen0/flexmdm --dry-run`: what memory and time a published model of 7B weights takes
 """)
@@ -52,10 +55,14 @@ def sample(
     ] = 1,
     sampling: Annotated[options.Given, options.Options(shared.Sampling, leave_out=("window", "block"))],
     watch: shared.Watch = False,
+    film: shared.Film = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="maze: Picture. [default: path.png]", dir_okay=False)
     ] = None,
     json: shared.Json = None,
+    out: shared.Out = None,
+    workers: shared.Workers = 1,
+    engine: shared.Engine = "local",
     seed: shared.Seed = 0,
     device: shared.Device = None,
 ) -> None:
@@ -66,13 +73,22 @@ def sample(
     if extra and not through:
         raise ValueError(f"what is {extra[0]!r}? Cells come behind --through, as row,column")
     name = shared.trained_on(run, pretrained)
+    if film is not None and name == PLANS:
+        raise ValueError("--film is for texts, and a path through a maze is drawn: leave it out")
     for option, value in {"--through": through, "--output": output}.items():
         if value and name not in (PLANS, None):
             raise ValueError(f"{option} is for runs on maze, and {run or pretrained} was trained on {name}")
+    if out is not None:
+        if name == PLANS:
+            raise ValueError("--out is for texts: paths through a maze are drawn one at a time, leave it out")
+        job = {"method": "sample", "run": run, "pretrained": pretrained, "device": device, "num": num, "seed": seed}
+        return _run_job(
+            out, workers, engine, {"--watch": watch, "--film": film, "--json": json}, **job, options=sampling
+        )
     way = [_cell(text) for text in [*(through or []), *extra]]
     if len(way) == 1:
         raise ValueError(f"a path needs a start and a goal: give at least two cells, got {way[0]}")
-    shared.check_writable(json, output)
+    shared.check_writable(json, output, film)
     task, model = shared.load(run, pretrained, device, sampling.get("sampler"))
     from flexmdm.tasks.maze.task import MazeTask
 
@@ -83,7 +99,7 @@ def sample(
         shared.check_writable(output)
         report.sample(task, model, way, num, output, json, seed=seed, **sampling)
         return
-    _write(task.pipeline(model), "sample", (), num, watch, json, seed=seed, **sampling)
+    _write(task.pipeline(model), "sample", (), num, watch, film, json, seed=seed, **sampling)
 
 
 def _cell(text: str) -> tuple[int, int]:
@@ -107,9 +123,13 @@ def _answer(
         typer.Option(help="Read one text per line from a file (code: one program).", exists=True, dir_okay=False),
     ] = None,
     num: Annotated[int, typer.Option("--num", "-n", min=1, help="Number of answers per text.")] = 1,
-    draws: Annotated[
+    best: Annotated[
         int | None,
-        typer.Option(min=1, help="Draws per answer; the most probable are kept. [default: 8 for texts, else 1]"),
+        typer.Option(
+            min=0,
+            help="Of --num answers keep so many, the most probable distinct ones; 0 keeps all as they are drawn. "
+            "[default: the best --num of 8 times as many to fill gaps of texts, else 0]",
+        ),
     ] = None,
     minimum: Annotated[int, typer.Option("--minimum", "--min", min=0, help="Fewest tokens of a gap.")] = 0,
     maximum: Annotated[
@@ -126,7 +146,11 @@ def _answer(
     ] = False,
     sampling: Annotated[options.Given, options.Options(shared.Sampling, leave_out=("block",))],
     watch: shared.Watch = False,
+    film: shared.Film = None,
     json: shared.Json = None,
+    out: shared.Out = None,
+    workers: shared.Workers = 1,
+    engine: shared.Engine = "local",
     seed: shared.Seed = 0,
     device: shared.Device = None,
 ) -> None:
@@ -148,17 +172,28 @@ def _answer(
         raise ValueError("give the text as an argument or --file, not both")
     if file is None and text is None:
         raise ValueError('what text? Write it at the end, as in flexmdm infill runs/mine "The ___ sat"')
-    shared.check_writable(json)
+    gaps = {"minimum": minimum or None, "maximum": maximum, "gap_marker": gap_marker, "best": best, "prompt": prompt}
+    sampling |= {name: value for name, value in gaps.items() if value is not None}
+    if out is not None:
+        if file is None:
+            raise ValueError("--out is for the lines of a --file: name one, or leave --out out")
+        job = {"method": method, "run": run, "pretrained": pretrained, "device": device, "num": num, "seed": seed}
+        return _run_job(
+            out,
+            workers,
+            engine,
+            {"--watch": watch, "--film": film, "--json": json},
+            **job,
+            file=str(file),
+            options=sampling,
+        )
+    shared.check_writable(json, film)
     task, model = shared.load(run, pretrained, device, sampling.get("sampler"))
     pipeline = task.pipeline(model)
     texts, names = read_texts(text, file, pipeline.whole_files)
-    if draws is None and method == "infill" and pipeline.draws > 1:
-        draws = pipeline.draws
     if prompt is not None and not pipeline.takes_prompts:
         raise ValueError(f"--prompt is for runs on prompts and answers, and {run or pretrained} is none: leave it out")
-    gaps = {"minimum": minimum or None, "maximum": maximum, "gap_marker": gap_marker, "draws": draws, "prompt": prompt}
-    sampling |= {name: value for name, value in gaps.items() if value is not None}
-    _write(pipeline, method, texts, num, watch, json, names=names, seed=seed, **sampling)
+    _write(pipeline, method, texts, num, watch, film, json, names=names, seed=seed, **sampling)
 
 
 _STANDARD_INPUT = "standard input", " of standard input"  # what it is called, and a line of it
@@ -172,6 +207,22 @@ def _check_run(run: str | None) -> None:
 
     if run is not None and not os.path.isdir(run) and not on_the_hub(run):  # noqa: PTH112  (a text may be no path)
         raise ValueError(f"{run} is not a run: there is no such folder")
+
+
+def _run_job(out: Path, workers: int, engine: str, others: dict[str, Any], **job: Any) -> None:
+    """Run a job, and leave with exit code 3 if some of its lines could not be answered."""
+    if given := [option for option, value in others.items() if value]:
+        raise ValueError(f"a job writes to --out alone: leave out {' and '.join(given)}")
+    shared.check_writable(out)
+    if sys.stderr.isatty():
+        print("loading ...", file=sys.stderr, flush=True)
+    from flexmdm.jobs.job import Job
+    from flexmdm.jobs.run import run
+
+    outcome = run(Job(**job), out, workers, engine)
+    print(outcome, file=sys.stderr)
+    if outcome.refused:
+        raise typer.Exit(3)
 
 
 def read_texts(text: str | None, file: Path | None, whole: bool) -> tuple[list[str], list[str]]:
@@ -197,13 +248,27 @@ def read_texts(text: str | None, file: Path | None, whole: bool) -> tuple[list[s
 
 
 def _write(
-    pipeline: Pipeline, method: str, texts: Sequence[str], num: int, watch: bool, json: Path | None, **settings: Any
+    pipeline: Pipeline,
+    method: str,
+    texts: Sequence[str],
+    num: int,
+    watch: bool,
+    film: Path | None,
+    json: Path | None,
+    **settings: Any,
 ) -> None:
     """Call a ``method`` of a pipeline, with texts if there are any, and print the answers."""
     from flexmdm.reports.answers import show
+    from flexmdm.reports.playback import check_film, write_film
     from flexmdm.tasks.pipeline import progress_bar
 
-    request = [texts] if texts else []
-    with progress_bar(max(len(texts), 1) * num * settings.get("draws", 1)) as bar:
-        answers = getattr(pipeline, method)(*request, num, full=True, trace=watch, callback=bar, **settings)
+    if film is not None:
+        check_film(film)
+    request, trace = [texts] if texts else [], watch or film is not None
+    draws = pipeline.draws if method == "infill" and "best" not in settings else 1
+    with progress_bar(max(len(texts), 1) * num * draws) as bar:
+        answers = getattr(pipeline, method)(*request, num, full=True, trace=trace, callback=bar, **settings)
     show(pipeline, answers, texts, json, watch)
+    if film is not None:
+        write_film(pipeline.task, answers, film)
+        print(f"the film is {film}", file=sys.stderr)

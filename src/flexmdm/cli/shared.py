@@ -20,7 +20,28 @@ if TYPE_CHECKING:
 Run = Annotated[str | None, typer.Argument(help="A folder that `flexmdm train --out` wrote, or OWNER/NAME on the Hub.")]
 Pretrained = Annotated[str | None, typer.Option(help="Weights that come with flexmdm, by name.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show how masks appear and turn into tokens.")]
+Film = Annotated[
+    Path | None,
+    typer.Option(help="Also write how the answers came about: .html, with a slider, or .gif.", dir_okay=False),
+]
 Json = Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Run a job: this .jsonl gets a line for each line of --file, or for each sample. If interrupted, the "
+        "same command goes on.",
+        dir_okay=False,
+        rich_help_panel="Jobs",
+    ),
+]
+Workers = Annotated[int, typer.Option(min=1, help="Processes of a job.", rich_help_panel="Jobs")]
+Engine = Annotated[
+    str,
+    typer.Option(
+        help="Where the workers of a job are: local, or ray for Ray Data, on this machine or its cluster.",
+        rich_help_panel="Jobs",
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of generation.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps. [default: what there is]")]
 STEP = "A step of spaced may take several evaluations of the network, and likeliest one more for every token."

@@ -72,7 +72,7 @@ def generate(
     max_length: int | None = None,
     interpolant: FlexMDMInterpolant | None = None,
     seed: int = 0,
-    first_sequence: int = 0,
+    first_sequence: int | Sequence[int] = 0,
     batch_size: int | None = None,
     tokens_in_flight: int | None = None,
     trace: bool = False,
@@ -103,7 +103,8 @@ def generate(
         interpolant: the schedules; default: those the denoiser was trained with, else linear.
         seed: same seed, same sequences, alone or in any company. Random numbers belong to a sequence by its number,
             which counts the samples of the first prompt, then those of the second, and so on.
-        first_sequence: the number of the first sequence, for samples that are drawn in several parts or processes.
+        first_sequence: the number of the first sequence, for samples that are drawn in several parts or processes; or
+            that of the first sequence of each prompt.
         batch_size: how many sequences are under way at most; as one finishes, the next one begins. Default: all.
         tokens_in_flight: how many tokens they have at most (and one more for each sequence), which bounds the memory
             that a network takes: when they have grown beyond it, the last ones wait as they are. Default: any number.
@@ -152,7 +153,7 @@ def stream(
     max_length: int | None = None,
     interpolant: FlexMDMInterpolant | None = None,
     seed: int = 0,
-    first_sequence: int = 0,
+    first_sequence: int | Sequence[int] = 0,
     batch_size: int | None = None,
     tokens_in_flight: int | None = None,
     trace: bool = False,
@@ -180,6 +181,10 @@ def stream(
     room = Room(batch_size, tokens_in_flight)
     start, clock = _start(denoiser, prompts, canvas, alpha, max_length, device)
     _check_start(start, denoiser)
+    if not isinstance(first_sequence, int) and len(first_sequence) != len(start):
+        raise ValueError(
+            f"first_sequence has {len(first_sequence)} numbers for {len(start)} prompts: give one for each"
+        )
     if trace:
         start = replace(start, ids=start.tokens.with_values(start.tokens.columns))
     return Loop(denoiser, sampler, seed, first_sequence, room, trace, callback).run(start, clock, num_samples)

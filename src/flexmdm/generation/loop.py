@@ -143,7 +143,7 @@ class Loop:
         denoiser: Denoiser,
         sampler: Sampler,
         seed: int = 0,
-        first_sequence: int = 0,
+        first_sequence: int | Sequence[int] = 0,
         room: Room | None = None,
         trace: bool = False,
         callback: Callable[[Progress], None] | None = None,
@@ -155,11 +155,13 @@ class Loop:
         self.beginnings: Iterator[Batch] = iter(())
         self.batch: Batch
         self.step = self.finished = self.total = 0
+        self.names = torch.zeros(0, dtype=torch.int64)
         self.checked = False  # whether log_probs were looked at: once tells enough
 
     @torch.no_grad()
     def run(self, canvas: Canvas, alpha: Tensor, num_samples: int) -> Iterator[Sample]:
         """Yield ``num_samples`` samples from each state of a canvas and its clock ``[B]``, as they finish."""
+        self.names = self._names(len(canvas), num_samples).to(canvas.device)
         yield from self.start(first_states(canvas, alpha, num_samples), len(canvas) * num_samples, canvas[:0])
         while len(self.batch):
             yield from self.advance()
@@ -180,6 +182,12 @@ class Loop:
         if self.callback is not None:
             self.callback(self._progress(self.batch))
         return stuck + done
+
+    def _names(self, prompts: int, num_samples: int) -> Tensor:
+        """Return the number that the random numbers of each sample belong to."""
+        own = torch.arange(num_samples)
+        first = self.first + torch.arange(prompts) * num_samples if isinstance(self.first, int) else self.first
+        return (torch.as_tensor(first)[:, None] + own).flatten()
 
     def _going_on(self, batch: Batch) -> tuple[Batch, list[Sample]]:
         """Return the batch without what is finished and filled up again, and what is finished."""
@@ -245,7 +253,7 @@ class Loop:
         raise TypeError(f"a step of the sampler gave {what}: it must return the next canvas and the next clock alpha")
 
     def _randomness(self, batch: Batch) -> StepRandomness:
-        return StepRandomness(self.seed, batch.numbers + self.first, batch.steps)
+        return StepRandomness(self.seed, self.names[batch.numbers], batch.steps)
 
     def _samples(self, batch: Batch, possible: bool = True) -> list[Sample]:
         canvas = batch.canvas

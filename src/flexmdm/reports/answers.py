@@ -24,8 +24,8 @@ def show(
 ) -> None:
     """Print answers one after the other, with a line between them if any has several lines.
 
-    There are equally many for each ``given`` text, as the user wrote it; samples have none. They also go to the file
-    ``json``; with ``watch`` it is shown how each came about.
+    They belong to the ``given`` texts, as the user wrote them; samples have none. They also go to the file ``json``;
+    with ``watch`` it is shown how each came about.
     """
     console = console or Console()
     several_lines = any("\n" in answer.text for answer in answers)
@@ -40,7 +40,7 @@ def show(
             console.rule(style="dim")
     _print_limits(pipeline, answers)
     if json is not None:
-        prompts = [{"prompt": text} for text in given for _ in range(len(answers) // len(given))] or [{}] * len(answers)
+        prompts = [{"prompt": given[answer.request]} if given else {} for answer in answers]
         write_json(json, [prompt | pipeline.row(answer) for prompt, answer in zip(prompts, answers, strict=True)])
 
 

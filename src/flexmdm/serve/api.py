@@ -61,8 +61,8 @@ class Asked:
     """Texts as the pieces around their gaps, and how they are to be filled."""
 
     texts: Sequence[Sequence[str]]
-    num: int
-    draws: int  # for each answer
+    num: int  # draws for each text
+    best: int  # of which so many are kept, the most probable first; 0 keeps all as they are drawn
     seed: int
     minimum: int
     maximum: int | None
@@ -79,7 +79,7 @@ class Service:
         self.started = time.time()
 
     async def answers(self, asked: Asked, request: Request) -> list[Answer]:
-        """Return the answers to each text, the most probable first if there are several draws for each."""
+        """Return the answers to each text, or the most probable ones, the best first."""
         pipeline, tokens, job = self.pipeline, *self._submitted(asked)
         try:
             found = await self._result(job.result, request)
@@ -87,8 +87,8 @@ class Service:
                 pipeline.decode(asked.texts[one.prompt], tokens[one.prompt], job.prompts[one.prompt], one)
                 for one in found
             ]
-            if asked.draws > 1:
-                rank = self.engine.call(lambda: pipeline.most_probable(answers, found, asked.num, asked.seed))
+            if asked.best:
+                rank = self.engine.call(lambda: pipeline.most_probable(answers, found, asked.best, asked.seed))
                 answers = await self._result(rank, request)
         except (Gone, asyncio.CancelledError):
             self.engine.cancel(job)
@@ -125,8 +125,7 @@ class Service:
         try:
             tokens = of_each(asked.texts, pipeline.encode)
             prompts = of_each(tokens, lambda one: pipeline.prompt(one, **limits))
-            num = asked.num * asked.draws
-            job = self.engine.submit(prompts, num, asked.seed, "filling", listener=listener, **asked.options)
+            job = self.engine.submit(prompts, asked.num, asked.seed, "filling", listener=listener, **asked.options)
         except ValueError as error:
             raise Refusal(400, str(error)) from error
         except Full as error:
@@ -242,10 +241,10 @@ def make_app(
             "model": name,
             "seed": asked.seed,
         }
-        if body.stream and asked.draws == 1:
+        if body.stream and not asked.best:
             return _events(_chunks(service.stream(asked, request), asked, body, about))
         answers = await service.answers(asked, request)
-        choices = [_choice(index, answer, asked, body, index // body.n) for index, answer in enumerate(answers)]
+        choices = [_choice(index, answer, asked, body, answer.request) for index, answer in enumerate(answers)]
         if body.stream:
             return _events(_each(Completion(choices=[choice], **about).model_dump_json() for choice in choices))
         return Completion(choices=choices, usage=_usage(answers), **about)
@@ -260,16 +259,19 @@ def make_app(
             pieces = of_each(texts, lambda text: pieces_of(text, body.gap_marker))
         except ValueError as error:
             raise Refusal(400, str(error)) from error
-        draws = body.draws or pipeline.draws
-        if body.num * draws > MOST_DRAWS:
-            draws = max(MOST_DRAWS // body.num, 1)
-        asked = Asked(pieces, body.num, draws, _seed(body.seed), body.min, body.max, body.sampling)
+        num, best = body.num, body.best
+        if best is None:
+            num, best = max(num, min(num * pipeline.draws, MOST_DRAWS)), num
+        if best > num:
+            raise Refusal(400, f"best is at most num: got best {best} and num {num}")
+        asked = Asked(pieces, num, best, _seed(body.seed), body.min, body.max, body.sampling)
         answers = await service.answers(asked, request)
-        rows = [
-            Filling(text=one.text, gaps=list(one.gaps), log_prob=_finite(one.log_prob), evaluations=one.evaluations)
-            for one in answers
-        ]
-        grouped = [rows[start : start + body.num] for start in range(0, len(rows), body.num)]
+        grouped: list[list[Filling]] = [[] for _ in texts]
+        for one in answers:
+            found = Filling(
+                text=one.text, gaps=list(one.gaps), log_prob=_finite(one.log_prob), evaluations=one.evaluations
+            )
+            grouped[one.request].append(found)
         return Infilling(model=name, seed=asked.seed, answers=grouped)
 
     return app
@@ -332,14 +334,13 @@ def _seed(given: int | None) -> int:
 
 
 def _of_completion(body: CompletionRequest, prompts: Sequence[str]) -> Asked:
-    draws = 1 if body.best_of is None else body.best_of
-    if draws != 1 and draws < body.n:
-        raise Refusal(400, f"best_of is at least n: got best_of {draws} and n {body.n}")
-    each = -(-draws // body.n)
-    if body.n * each * len(prompts) > MOST_DRAWS * MOST_TEXTS:
+    num = body.n if body.best_of in (None, 1) else body.best_of
+    if num < body.n:
+        raise Refusal(400, f"best_of is at least n: got best_of {num} and n {body.n}")
+    if num * len(prompts) > MOST_DRAWS * MOST_TEXTS:
         raise Refusal(400, "these are too many answers for one request")
     texts = [[prompt, body.suffix or ""] for prompt in prompts]
-    return Asked(texts, body.n, each, _seed(body.seed), 0, body.max_tokens, body.sampling)
+    return Asked(texts, num, body.n if num > body.n else 0, _seed(body.seed), 0, body.max_tokens, body.sampling)
 
 
 def _choice(index: int, answer: Answer, asked: Asked, body: CompletionRequest, text: int) -> Choice:

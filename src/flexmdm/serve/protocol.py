@@ -50,8 +50,14 @@ class InfillRequest(_Generation):
 
     text: str | list[str] = Field(description="Texts with ___ at each gap.")
     gap_marker: str = Field("___", min_length=1, max_length=100)
-    num: int = Field(1, ge=1, le=MOST_ANSWERS, description="Answers for each text, the most probable first.")
-    draws: int | None = Field(None, ge=1, le=MOST_DRAWS, description="Draws for each answer. [default: 8]")
+    num: int = Field(1, ge=1, le=MOST_ANSWERS, description="Answers for each text.")
+    best: int | None = Field(
+        None,
+        ge=0,
+        le=MOST_DRAWS,
+        description="Of num answers keep so many, the most probable distinct ones; 0 keeps all as they are drawn. "
+        "[default: the best num of 8 times as many]",
+    )
     min: int = Field(0, ge=0, le=100_000, description="Fewest tokens of a gap.")
     max: int | None = Field(None, ge=1, le=100_000, description="Most tokens of a gap.")
 

@@ -71,7 +71,10 @@ class Gaps(Benchmark):
         return [len(gap.split()) for gap in answer.gaps]
 
     def writer(self, name: str, pipeline: TextPipeline) -> Writer:
-        return pipeline.fill
+        def write(items: Sequence[Sequence[str]], draws: int = 1, **options: Any) -> list[Answer]:
+            return pipeline.fill(items, draws, best=int(draws > 1), detailed=False, **options)
+
+        return write
 
     def line(self, number: int, answer: Answer | Refused) -> dict[str, Any]:
         truth = self.truth[number]

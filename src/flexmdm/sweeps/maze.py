@@ -13,7 +13,7 @@ import numpy as np
 
 from flexmdm.evaluation.intervals import rate
 from flexmdm.generation.defaults import DEFAULTS
-from flexmdm.sweeps.journal import Journal
+from flexmdm.jobs.journal import Journal
 from flexmdm.sweeps.sweep import Benchmark, Refused, Scored, Writer, measured
 from flexmdm.tasks.maze.checker import check
 from flexmdm.tasks.maze.task import MazePipeline, MazeTask

@@ -25,7 +25,7 @@ from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.defaults import Defaults
 from flexmdm.generation.generate import SAMPLERS, sampler_named
 from flexmdm.generation.samplers import Grid
-from flexmdm.sweeps.journal import Journal
+from flexmdm.jobs.journal import Journal
 from flexmdm.tasks.pipeline import BATCH, Answer, Callback, Pipeline, progress_bar
 from flexmdm.tasks.task import Task
 

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from flexmdm.canvas import Prompt, Template
-from flexmdm.denoiser import Denoiser
+from flexmdm.canvas import Template
 from flexmdm.evaluation.distances import Estimate
-from flexmdm.generation.ranking import answer_likelihood
 from flexmdm.objective import likelihood
 from flexmdm.sequences import Ragged
 from flexmdm.tasks.task import Task
@@ -91,25 +89,6 @@ def bits_of(model: FlexMDMModel, task: Task, tokens: Sequence[int], num_times: i
     x1, template = task.layout.example(x1, Template.free(x1))
     found = likelihood(model.denoiser(), x1, num_times=num_times, seed=seed, template=template)
     return Estimate(float(found.nats) / math.log(2), float(found.standard_error) / math.log(2))
-
-
-def answer_nats(
-    denoiser: Denoiser,
-    task: Task,
-    prompts: Sequence[Prompt],
-    sequences: Sequence[Sequence[int]],
-    given: Sequence[Sequence[bool]],
-    num_times: int = 32,
-    seed: int = 0,
-) -> Tensor:
-    """Return -log p(answer | prompt) of each sequence in nats, ``[B]``, by the same random numbers; PADs count too."""
-    at_a_time = max(_LARGEST // (num_times * task.width * task.vocab_size), 1)
-    parts = []
-    for start in range(0, len(prompts), at_a_time):
-        part = slice(start, start + at_a_time)
-        found = answer_likelihood(denoiser, prompts[part], sequences[part], given[part], num_times, seed=seed)
-        parts.append(found.nats)
-    return torch.cat(parts).cpu()
 
 
 def _ratio(above: Tensor, below: Tensor) -> Estimate:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby, islice
-from operator import itemgetter
+from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
@@ -21,14 +21,16 @@ from flexmdm.data.tokenizers import Unanswerable
 from flexmdm.denoiser import Denoiser, Prediction
 from flexmdm.generation import Event, Progress, Sample, stream
 from flexmdm.generation.defaults import DEFAULTS
+from flexmdm.generation.lengths import length_laws
+from flexmdm.generation.ranking import answer_likelihood, confidences
 from flexmdm.progress import ProgressBar
-from flexmdm.tasks.likelihoods import answer_nats
 from flexmdm.tasks.task import Task
 
 if TYPE_CHECKING:  # seconds to import; whoever has a model has done so
     from flexmdm.backbones.model import FlexMDMModel
 
 BATCH = 64
+_MORE, _TRAJECTORIES = 2, 4  # answers more than are wanted that are measured a second time, and how well
 EMPTY = "(empty)"  # shown for a text without characters
 _NAMED = 10  # bad texts in one error
 Callback = Callable[[int, Progress], None]
@@ -48,6 +50,11 @@ class Answer:
         fits: whether it can stand where it stands: no gap is empty, and words do not run into a space that was given.
         log_prob: log of its probability given the prompt in nats, where answers were ranked: an estimated lower bound
             (and if gaps have a least length, also of which of its tokens are the masks that they began with).
+        standard_error: of ``log_prob``, by the trajectories that it was measured along.
+        confidence: each token that was found, as text, with its probability given all others; where ``best`` was asked.
+        lengths: the chance of each number of tokens, for each gap; where ``best`` was asked. Of one gap it is what the
+            insertion head says (see `flexmdm.generation.lengths`), of several it is their share of the draws.
+        request: the number of the request that it answers.
     """
 
     text: str
@@ -62,6 +69,10 @@ class Answer:
     pieces: tuple[str, ...] = ()
     fits: bool = True
     log_prob: float | None = None
+    standard_error: float | None = None
+    confidence: tuple[tuple[str, float], ...] = ()
+    lengths: tuple[dict[int, float], ...] = ()
+    request: int = 0
 
     @property
     def shortened(self) -> bool:
@@ -83,7 +94,7 @@ class Generated:
     def answer(self, text: str, gaps: Sequence[str], tokens: Sequence[int], prompt: Prompt, **more: Any) -> Answer:
         """Return the answer that this sequence is read as."""
         found = text, tuple(gaps), tuple(tokens)
-        return Answer(*found, self.evaluations, self.hit_max_length, prompt, self.events, **more)
+        return Answer(*found, self.evaluations, self.hit_max_length, prompt, self.events, request=self.prompt, **more)
 
 
 AnyTask = TypeVar("AnyTask", bound=Task)
@@ -98,7 +109,7 @@ class Pipeline(Generic[AnyTask]):
     task_name: ClassVar[str] = ""  # the task whose runs it takes
     uses: ClassVar[str] = ""  # for errors, the commands that such a run is for
     whole_files: ClassVar[bool] = False  # a file is one text, and not one text per line
-    draws: ClassVar[int] = 1  # draws per answer of `infill`
+    draws: ClassVar[int] = 1  # draws per answer of `infill`, if nobody says how many
     takes_prompts: ClassVar[bool] = False  # whether what is infilled is the answer to a prompt
 
     @classmethod
@@ -131,8 +142,13 @@ class Pipeline(Generic[AnyTask]):
 
     def row(self, answer: Answer) -> dict[str, Any]:
         """Return an answer as a file has it."""
-        row = {"text": answer.text, "gaps": list(answer.gaps), "evaluations": answer.evaluations}
-        return row if answer.log_prob is None or math.isinf(answer.log_prob) else row | {"log_prob": answer.log_prob}
+        row: dict[str, Any] = {"text": answer.text, "gaps": list(answer.gaps), "evaluations": answer.evaluations}
+        if answer.log_prob is not None and math.isfinite(answer.log_prob):
+            row |= {"log_prob": answer.log_prob, "standard_error": answer.standard_error}
+        if answer.lengths:
+            laws = [{size: round(chance, 4) for size, chance in law.items()} for law in answer.lengths]
+            row |= {"confidence": [[text, round(chance, 4)] for text, chance in answer.confidence], "lengths": laws}
+        return row
 
     # From requests to answers -----------------------------------------------------------------------------------------
 
@@ -157,50 +173,100 @@ class Pipeline(Generic[AnyTask]):
         names: Sequence[str] = (),
         callback: Callback | None = None,
         prompt: dict[str, Any] | None = None,
-        draws: int = 1,
-        first_sequence: int = 0,
+        best: int = 0,
+        first_sequence: int | Sequence[int] = 0,
+        detailed: bool = True,
         **options: Any,
     ) -> list[Answer]:
-        """Write ``num`` answers to each request.
+        """Write ``num`` answers to each request, or of so many the ``best``.
 
         Args:
-            requests, num: what to answer, and how often.
+            requests, num: what to answer, and how often; 0 checks the requests alone.
             trace, seed: of `flexmdm.generate`.
             names: what an error calls each request, such as its line; by default text 1, text 2 and so on.
             callback: called with (answers already complete, `flexmdm.generation.Progress`) after every step.
             prompt: settings of `prompt`.
-            draws: draws per answer; with more than 1 the most probable ones of each request are kept, the best first.
-            first_sequence: number of the first request, for requests that come in several parts.
+            best: how many to keep of each request: the most probable distinct ones, the best first; fewer if there are
+                no more. Those that do not fit come last. 0 keeps all as they are drawn.
+            first_sequence: number of the first request, for requests that come in several parts; or of each.
+            detailed: the best ones also say how sure each token is, and how long a gap may be.
             options: of `flexmdm.generate`.
         """
         if isinstance(requests, str):
             raise ValueError(f"requests are a list, and this is one text: [{requests!r}]")
+        if best < 0 or best > num > 0:
+            raise ValueError(f"best is how many to keep of the {num} that are drawn: from 1 to {num}, or 0; got {best}")
         tokens = of_each(requests, self.encode, names)
         prompts = of_each(tokens, lambda one: self.prompt(one, **(prompt or {})), names)
-        if draws < 1:
-            raise ValueError(f"draws must be at least 1, got {draws}")
-        first, each = first_sequence * num * draws, num * draws
-        found = list(generated(self.task, self.model, prompts, each, trace, seed, first, callback=callback, **options))
+        each = isinstance(first_sequence, int)
+        first = first_sequence * num if each else [number * num for number in first_sequence]
+        found = list(generated(self.task, self.model, prompts, num, trace, seed, first, callback=callback, **options))
         answers = [self.decode(requests[one.prompt], tokens[one.prompt], prompts[one.prompt], one) for one in found]
-        return answers if draws == 1 else self.most_probable(answers, found, num, seed)
+        return self.most_probable(answers, found, best, seed, detailed) if best and answers else answers
 
-    def most_probable(self, answers: list[Answer], found: list[Generated], num: int, seed: int) -> list[Answer]:
-        """Return the ``num`` best answers to each prompt: those that fit, distinct ones first, by their probability."""
-        names = [(one.prompt, tuple(one.sequence)) for one in found]
-        first = {name: index for index, name in reversed(list(enumerate(names)))}  # of equal draws one is measured
-        measured, prompts = [found[i] for i in first.values()], [answers[i].prompt for i in first.values()]
-        sequences, given = [one.sequence for one in measured], [one.given for one in measured]
-        nats = answer_nats(denoiser_of(self.task, self.model), self.task, prompts, sequences, given, seed=seed)
-        nats_of = dict(zip(first, nats.tolist(), strict=True))
-        seen: set[tuple[int, str]] = set()
-        ranks = []
-        for index in sorted(range(len(answers)), key=lambda index: nats_of[names[index]]):
-            name = found[index].prompt, answers[index].text
-            ranks.append((found[index].prompt, not answers[index].fits, name in seen, nats_of[names[index]], index))
-            seen.add(name)
-        each = groupby(sorted(ranks), key=itemgetter(0))
-        chosen = [index for _, ranked in each for *_, index in islice(ranked, num)]
-        return [replace(answers[index], log_prob=-nats_of[names[index]]) for index in chosen]
+    def most_probable(
+        self, answers: list[Answer], found: list[Generated], most: int, seed: int = 0, detailed: bool = False
+    ) -> list[Answer]:
+        """Return the ``most`` probable distinct answers to each prompt; those that do not fit come last.
+
+        All are measured along one trajectory, then the best ones and some more along several. Equal ones are measured
+        once, and of two that read the same the more probable one stands for both.
+        """
+        denoiser = denoiser_of(self.task, self.model)
+
+        def measured(chosen: list[int], num: int) -> dict[int, tuple[float, float]]:
+            both = [answers[i].prompt for i in chosen], [found[i].sequence for i in chosen]
+            nats, error = vars(answer_likelihood(denoiser, *both, [found[i].given for i in chosen], num, seed)).values()
+            return dict(zip(chosen, zip(nats.tolist(), error.tolist(), strict=True), strict=True))
+
+        def ranked(nats: dict[int, tuple[float, float]], most: int) -> list[int]:
+            seen: dict[int, dict[str, int]] = {}
+            for i in sorted(nats, key=lambda i: (found[i].prompt, not answers[i].fits, nats[i][0], i)):
+                of_prompt = seen.setdefault(found[i].prompt, {})
+                if len(of_prompt) < most:
+                    of_prompt.setdefault(answers[i].text, i)
+            return [i for of_prompt in seen.values() for i in of_prompt.values()]
+
+        names = [(one.prompt, tuple(one.sequence), tuple(one.given)) for one in found]
+        distinct = sorted({name: i for i, name in reversed(list(enumerate(names)))}.values())
+        nats = measured(ranked(measured(distinct, 1), most + _MORE), _TRAJECTORIES)
+        chosen = ranked(nats, most)
+        kept = [replace(answers[i], log_prob=-nats[i][0], standard_error=nats[i][1]) for i in chosen]
+        if not detailed:
+            return kept
+        sequences = [found[i].sequence for i in chosen]
+        sure = confidences(denoiser, [one.prompt for one in kept], sequences, [found[i].given for i in chosen])
+        laws = self._length_laws(
+            denoiser, found, {one.prompt: answer.prompt for one, answer in zip(found, answers, strict=True)}
+        )
+        return [
+            replace(one, confidence=self._named(found[i], one.prompt, chances), lengths=laws[found[i].prompt])
+            for i, one, chances in zip(chosen, kept, sure, strict=True)
+        ]
+
+    def _named(self, one: Generated, prompt: Prompt, chances: Sequence[float]) -> tuple[tuple[str, float], ...]:
+        """Return the tokens that a sequence found, as text, with their probabilities."""
+        inside = [token for gap in found_in(one.sequence, one.given, prompt) for token in gap]
+        return tuple((self.task.show([token]), chance) for token, chance in zip(inside, chances, strict=True))
+
+    def _length_laws(
+        self, denoiser: Denoiser, found: list[Generated], prompts: dict[int, Prompt]
+    ) -> dict[int, tuple[dict[int, float], ...]]:
+        """Return the chances of the numbers of tokens of each gap, for each prompt by its number."""
+        sizes: dict[int, list[list[int]]] = {}
+        for one in found:
+            sizes.setdefault(one.prompt, []).append(
+                [len(gap) for gap in found_in(one.sequence, one.given, prompts[one.prompt])]
+            )
+        laws = {number: tuple(map(_shares, zip(*each, strict=True))) for number, each in sizes.items()}
+        single = [number for number, prompt in prompts.items() if sum(prompt.open_gaps) == 1 and len(laws[number]) == 1]
+        most = self.task.layout.most_entries
+        for number, law in zip(
+            single, length_laws(denoiser, [prompts[i] for i in single], max_length=most), strict=True
+        ):
+            masks = prompts[number].tokens.count(None)
+            laws[number] = ({masks + size: chance for size, chance in enumerate(law)},)
+        return laws
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model and all that `from_pretrained` needs to a folder, which can then go anywhere.
@@ -270,7 +336,7 @@ def generated(
     num: int = 1,
     trace: bool = False,
     seed: int = 0,
-    first_sequence: int = 0,
+    first_sequence: int | Sequence[int] = 0,
     batch_size: int | None = None,
     callback: Callback | None = None,
     purpose: str = "writing",
@@ -324,6 +390,35 @@ def in_order(samples: Iterable[Sample]) -> Iterator[Sample]:
         while following in early:
             yield early.pop(following)
             following += 1
+
+
+def found_in(sequence: Sequence[int], given: Sequence[bool], prompt: Prompt) -> list[list[int]]:
+    """Return the tokens that were found in each place of a prompt, between fixed tokens, that had something to find.
+
+    >>> found_in([1, 7, 8, 2], [True, False, True, True], Prompt((1, None, 2), (False, True, True, False)))
+    [[7, 8]]
+    """
+    fixed = [entry is not None for entry in prompt.tokens]
+    before = [0, *accumulate(fixed)]  # fixed tokens ahead of each gap, and of each entry
+    masks = {place for place, entry in zip(before, prompt.tokens, strict=False) if entry is None}
+    grown = {place for place, is_open in zip(before, prompt.open_gaps, strict=True) if is_open}
+    found: dict[int, list[int]] = {place: [] for place in sorted(masks | grown)}
+    entries, place = iter(fixed), 0
+    for token, was_given in zip(sequence, given, strict=True):
+        if was_given and next(entries):
+            place += 1
+        else:
+            found[place].append(token)
+    return list(found.values())
+
+
+def _shares(sizes: Sequence[int]) -> dict[int, float]:
+    """Return how often each number occurs.
+
+    >>> _shares([3, 1, 3, 3])
+    {1: 0.25, 3: 0.75}
+    """
+    return {size: count / len(sizes) for size, count in sorted(Counter(sizes).items())}
 
 
 def denoiser_of(task: Task, model: FlexMDMModel) -> Denoiser:

@@ -340,8 +340,8 @@ def test_a_list_given_to_score_is_refused(make_pipeline):
 def test_the_most_probable_of_several_draws_are_kept_the_best_first(make_pipeline, model):
     pipeline = make_pipeline(model=model)
     options = {"minimum": 2, "maximum": 2, "steps": 8, "seed": 3, "full": True}
-    drawn = pipeline.infill("The ___ sat", 12, draws=1, **options)
-    best = pipeline.infill("The ___ sat", 3, draws=4, **options)
+    drawn = pipeline.infill("The ___ sat", 12, best=0, **options)
+    best = pipeline.infill("The ___ sat", 12, best=3, **options)
     chances = [answer.log_prob for answer in best]
     assert chances == sorted(chances, reverse=True) and len({answer.text for answer in best}) == 3
     assert {answer.text for answer in best} <= {answer.text for answer in drawn if answer.fits}
@@ -349,26 +349,49 @@ def test_the_most_probable_of_several_draws_are_kept_the_best_first(make_pipelin
 
 
 def test_draws_are_ranked_for_each_text_on_its_own(make_pipeline):
-    pipeline, options = make_pipeline(), {"draws": 3, "steps": 8, "full": True}
-    both = pipeline.infill(["The ___ sat", "___ cat"], 2, **options)
-    assert [answer.pieces for answer in both] == [("The ", " sat")] * 2 + [("", " cat")] * 2
-    assert [answer.text for answer in both[:2]] == [a.text for a in pipeline.infill("The ___ sat", 2, **options)]
+    pipeline, options = make_pipeline(), {"best": 2, "steps": 8, "full": True}
+    both = pipeline.infill(["The ___ sat", "___ cat"], 6, **options)
+    assert [(answer.request, answer.pieces) for answer in both] == [(0, ("The ", " sat"))] * 2 + [(1, ("", " cat"))] * 2
+    assert [answer.text for answer in both[:2]] == [a.text for a in pipeline.infill("The ___ sat", 6, **options)]
+    assert pipeline.infill(["___", "The ___ sat"], 4, best=0, steps=2)[4:] != [] == pipeline.infill(["___"], 0)
+
+
+def test_without_best_an_answer_is_the_best_of_eight_draws(make_pipeline):
+    pipeline = make_pipeline()
+    assert pipeline.infill("The ___ sat", 2, steps=4) == pipeline.infill("The ___ sat", 16, best=2, steps=4)
+    (answer,) = pipeline.infill("The ___ sat", steps=4, full=True)
+    assert answer.log_prob < 0 <= answer.standard_error and not answer.confidence and not answer.lengths
+
+
+@pytest.mark.parametrize("text", ["The ___ sat", "The ___ sat ___"])
+@pytest.mark.parametrize("model", ["flexmdm", "mdm"])
+def test_ranked_answers_say_how_sure_each_token_is_and_how_long_a_gap_may_be(make_pipeline, model, text):
+    pipeline = make_pipeline(model=model)
+    known = {"minimum": 2, "maximum": 2} if model == "mdm" else {"minimum": 1}
+    for answer in pipeline.infill(text, 8, best=3, steps=4, full=True, **known):
+        assert "".join(name for name, _ in answer.confidence) == "".join(answer.gaps)
+        assert all(0 <= chance <= 1 for _, chance in answer.confidence) and len(answer.lengths) == len(answer.gaps)
+        for law in answer.lengths:
+            assert sum(law.values()) == pytest.approx(1) and min(law) >= known["minimum"]
+            assert model == "flexmdm" or law == {2: 1.0}
+        row = pipeline.row(answer)
+        assert row["log_prob"] == answer.log_prob and len(row["confidence"]) == sum(map(len, answer.gaps))
 
 
 def test_answers_that_do_not_fit_come_last(make_pipeline):
     """An empty gap, or a token that does not begin a word where a space was written, is kept for want of others."""
     pipeline = make_pipeline("bpe", expected_gap=0.3)
-    for answer in pipeline.infill("The ___ sat", 200, draws=1, steps=2, full=True):
+    for answer in pipeline.infill("The ___ sat", 200, best=0, steps=2, full=True):
         filled = answer.gaps[0].strip() and answer.text.startswith("The ")
         starts_a_word = pipeline.task.text.decode(answer.tokens).startswith("The ")
         assert answer.fits == bool(filled and starts_a_word)
-    ranked = pipeline.infill("The ___ sat", 40, draws=2, steps=2, full=True)
+    ranked = pipeline.infill("The ___ sat", 80, best=80, steps=2, full=True)
     assert [answer.fits for answer in ranked] == sorted((answer.fits for answer in ranked), reverse=True)
 
 
-def test_fewer_than_one_draw_is_refused(make_pipeline):
-    with pytest.raises(ValueError, match="draws must be at least 1"):
-        make_pipeline().infill("The ___ sat", draws=0)
+def test_more_answers_than_are_drawn_cannot_be_kept(make_pipeline):
+    with pytest.raises(ValueError, match="from 1 to 3, or 0; got 4"):
+        make_pipeline().infill("The ___ sat", 3, best=4)
 
 
 def test_texts_are_sampled_with_other_schedules_than_those_of_the_training(make_pipeline):

@@ -49,8 +49,7 @@ class CodePipeline(Pipeline[CodeTask]):
         texts = [text] if isinstance(text, str) else list(text)
         pairs = of_each(texts, lambda one: _pair(one, gap_marker), options.get("names") or ())
         middles = self.answers(pairs, num, **options)
-        around = [pair for pair in pairs for _ in range(num)]
-        both = zip(middles, around, strict=True)
+        both = [(one, pairs[one.request]) for one in middles]
         whole = [replace(one, text=a + one.text + b, pieces=(a, b)) for one, (a, b) in both]
         return texts_of(whole, isinstance(text, str), full)
 
@@ -102,7 +101,9 @@ class CodePipeline(Pipeline[CodeTask]):
 def _pair(text: str, gap_marker: str) -> tuple[str, str]:
     pieces = pieces_of(text, gap_marker)
     if len(pieces) != 2:
-        raise ValueError(f"a run on code fills one gap, and there are {len(pieces) - 1}: fill them one after the other")
+        raise Unanswerable(
+            f"a run on code fills one gap, and there are {len(pieces) - 1}: fill them one after the other"
+        )
     return pieces[0], pieces[1]
 
 

@@ -62,11 +62,11 @@ class SFTPipeline(Pipeline[SFTTask]):
         prompt: str = "",
         *,
         full: bool = False,
-        draws: int = 1,
+        best: int = 0,
         **options: Any,
     ) -> Any:
         """Fill the gaps of an answer to a prompt, or of several, as `TextPipeline.infill` does."""
-        return self.filler(prompt).infill(text, num, gap_marker, full=full, draws=draws, **options)
+        return self.filler(prompt).infill(text, num, gap_marker, full=full, best=best, **options)
 
     @property
     def fills(self) -> bool:

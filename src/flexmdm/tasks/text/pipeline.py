@@ -42,7 +42,7 @@ class TextPipeline(Pipeline[TextTask]):
 
     def sample(self, num: int = 1, *, full: bool = False, **options: Any) -> list[Any]:
         """Write ``num`` sequences from nothing."""
-        return texts_of(self.fill([["", ""]], num, **options), one=False, full=full)
+        return texts_of(self.fill([["", ""]] * num, **options), one=False, full=full)
 
     def complete(self, text: str | Sequence[str], num: int = 1, *, full: bool = False, **options: Any) -> Any:
         """Go on behind ``text``: a string for a string, a list for a list or if ``num`` is more than 1."""
@@ -57,19 +57,23 @@ class TextPipeline(Pipeline[TextTask]):
         gap_marker: str = GAP_MARKER,
         *,
         full: bool = False,
-        draws: int | None = None,
+        best: int | None = None,
         **options: Any,
     ) -> Any:
         """Fill every ``gap_marker``: a string for a string, a list for a list or if ``num`` is more than 1.
 
-        For each answer there are several ``draws``, and of all that were drawn the most probable are kept, the best
-        first; with ``draws=1`` they come as they are drawn. The other options are those of `fill`: ``minimum`` and
-        ``maximum`` tokens per gap, ``seed``, and those of `flexmdm.generate`.
+        With ``best`` these are the most probable distinct ones of ``num`` draws, the best first, and say how sure each
+        token is and how long a gap may be; ``best=0`` gives all as they are drawn. Without it, eight times as many are
+        drawn as are wanted. The other options are those of `fill`: ``minimum`` and ``maximum`` tokens per gap,
+        ``seed``, and those of `flexmdm.generate`.
         """
-        options = {"purpose": "filling", "draws": self.draws if draws is None else draws, **options}
+        options.setdefault("purpose", "filling")
+        if best is None:
+            best, num = num, num * self.draws
+            options.setdefault("detailed", False)
         texts = [text] if isinstance(text, str) else list(text)
         pieces = of_each(texts, lambda one: pieces_of(one, gap_marker), options.get("names") or ())
-        return texts_of(self.fill(pieces, num, **options), isinstance(text, str), full)
+        return texts_of(self.fill(pieces, num, best=best, **options), isinstance(text, str), full)
 
     def score(self, text: str, num_times: int = 64, seed: int = 0) -> Estimate:
         """Return the bits that the model needs for a text, length included: an upper bound, with its standard error."""
@@ -88,7 +92,7 @@ class TextPipeline(Pipeline[TextTask]):
         seed: int = 0,
         names: Sequence[str] = (),
         callback: Callback | None = None,
-        draws: int = 1,
+        best: int = 0,
         **options: Any,
     ) -> list[Answer]:
         """Write ``num`` answers for each text, given as the pieces between its gaps.
@@ -96,13 +100,13 @@ class TextPipeline(Pipeline[TextTask]):
         Args:
             texts: for each text its pieces; an empty first or last piece leaves that end open.
             minimum, maximum: tokens per gap.
-            num, trace, seed, names, callback, draws: of `Pipeline.answers`.
+            num, trace, seed, names, callback, best: of `Pipeline.answers`.
             options: of `flexmdm.generate`.
         """
         if isinstance(texts, str) or any(isinstance(pieces, str) for pieces in texts):
             raise ValueError("fill takes the pieces of each text, such as [['The ', ' sat']]; for texts use infill")
         limits = {"minimum": minimum, "maximum": maximum}
-        return self.answers(texts, num, trace, seed, names, callback, limits, draws, **options)
+        return self.answers(texts, num, trace, seed, names, callback, limits, best, **options)
 
     def prompt(
         self, tokens: Sequence[Sequence[int]], minimum: Limit = 0, maximum: Limit | None = None, **settings: Any
@@ -187,7 +191,7 @@ def pieces_of(text: str, gap_marker: str = GAP_MARKER) -> list[str]:
         text = re.sub(longer, lambda _: gap_marker, text)
     pieces = text.split(gap_marker)
     if len(pieces) == 1:
-        raise ValueError(f"there is no gap in {text!r}: write {gap_marker} where something is to be found")
+        raise Unanswerable(f"there is no gap in {text!r}: write {gap_marker} where something is to be found")
     return pieces
 
 

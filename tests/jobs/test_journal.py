@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from flexmdm.sweeps.journal import Journal
+from flexmdm.jobs.journal import Journal
 
 LINES = [{"text": "a\r\u2028b"}, {"text": "é"}]
 
@@ -65,7 +65,7 @@ def test_a_damaged_line_is_an_error_that_names_the_file(tmp_path):
     Journal(file, {}).add(LINES)
     file.write_text("nonsense\n")
     with pytest.raises(ValueError, match="mine.jsonl is damaged .* delete it"):
-        Journal(file, {})
+        _ = Journal(file, {}).lines
 
 
 def test_without_a_file_lines_stay_in_memory():
