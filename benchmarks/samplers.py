@@ -130,7 +130,8 @@ class Results:
         return sum(record["code"] != fingerprint() for record in self.records)
 
     def _settings(self, subject: Subject, trial: Trial) -> dict:
-        return {"source": subject.name, "samples": subject.samples, "seed": self.seed, **asdict(trial)}
+        options = {key: value for key, value in asdict(trial).items() if key != "bound"}  # earlier records have none
+        return {"source": subject.name, "samples": subject.samples, "seed": self.seed, **options}
 
 
 def fingerprint() -> str:

@@ -582,3 +582,23 @@ def test_precisions_are_measured_in_turns(tmp_path, monkeypatch, capsys):
     run(precision, monkeypatch, "--widths", 16, "--repeats", 1)
     assert set(json.loads((tmp_path / "precision.json").read_text())[0]["seconds"]) == {"float32", "a", "b"}
     assert len(columns((tmp_path / "precision.md").read_text())) == 1 and "| 16 |" in capsys.readouterr().out
+
+
+def test_coupled_sources_are_measured_once_and_compared_with_the_sampler_before(tmp_path, monkeypatch):
+    coupled = benchmark("coupled", tmp_path)
+    for options in (["--before"], []):
+        run(coupled, monkeypatch, "--quick", "--only", "brackets", *options)
+    records = coupled.read(tmp_path / "coupled-quick.json")
+    assert {record["sampler"] for record in records} == {*coupled.TRIALS, coupled.BEFORE}
+    monkeypatch.setattr(coupled, "measured", None)  # what is there is not measured again
+    run(coupled, monkeypatch, "--quick", "--only", "brackets")
+    tables = (tmp_path / "coupled-quick.md").read_text()
+    assert "Brackets, 200 samples" in tables and len(columns(tables)) == 2
+
+
+def test_a_figure_between_two_trials_is_interpolated():
+    coupled = benchmark("coupled", None)
+    records = [{"evaluations": 10, "error": 0.4}, {"evaluations": 40, "error": 0.1}, {"evaluations": 160, "error": 0.0}]
+    assert coupled.at(records, 20, lambda r: r["error"]) == pytest.approx(0.2)
+    assert coupled.at(records, 80, lambda r: r["error"]) == pytest.approx(0.05)
+    assert coupled.at(records, 5, lambda r: r["error"]) is None

@@ -198,7 +198,9 @@ def test_gradients(accelerator, insertions):
         assert_the_same_but_on_the_accelerator(remote, local)
 
 
-@pytest.mark.parametrize("sampler", ["tau", "adaptive", "spaced", "likeliest", "low_confidence"])
+@pytest.mark.parametrize(
+    "sampler", ["tau", "adaptive", "spaced", "entropy_bounded", "dilated", "likeliest", "low_confidence"]
+)
 def test_generation(accelerator, sampler):
     prompts = [Prompt.masks(4)] if sampler == "low_confidence" else [Prompt.prefix([1]), Prompt.masks(3)]
     options = {"prompts": prompts, "sampler": sampler, "steps": 4, "max_length": 6, "seed": 3, "trace": True}

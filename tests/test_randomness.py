@@ -58,7 +58,7 @@ def test_numbers_are_float64_strictly_between_0_and_1():
 
 @pytest.mark.parametrize("pattern", [0, -1, 1, -(2**63), 2**63 - 1])
 def test_every_pattern_of_bits_gives_a_number_strictly_between_0_and_1(monkeypatch, pattern):
-    monkeypatch.setattr(randomness, "_mix", lambda x: torch.full_like(x, pattern))
+    monkeypatch.setattr(randomness, "_mix", lambda x: 0 * x + pattern)
     assert 0.0 < float(uniform(0)) < 1.0
 
 
@@ -115,6 +115,27 @@ def test_negative_and_huge_seeds_work(seed):
     assert bool(((u > 0) & (u < 1)).all())
     assert abs(float(u.mean()) - 0.5) < 4.5 / math.sqrt(12 * 1000)
     assert not torch.equal(u, uniform(seed + 1, torch.arange(1000)))
+
+
+def test_numpy_and_pytorch_hash_alike(monkeypatch):
+    """On the CPU integers are hashed by NumPy, elsewhere by PyTorch."""
+    edges = torch.tensor([0, 1, -1, 2**63 - 1, -(2**63), 2**40, -(2**40)])
+    counters = torch.cat([edges, torch.arange(-500, 500)])
+    found = [uniform(seed, counters, 7, counters[:, None][:50]) for seed in (0, -1, 2**63 - 1)]
+    monkeypatch.setattr(randomness, "_array", lambda x: x)
+    for seed, numbers in zip((0, -1, 2**63 - 1), found, strict=True):
+        assert torch.equal(uniform(seed, counters, 7, counters[:, None][:50]), numbers)
+
+
+def test_steps_may_differ_from_sequence_to_sequence():
+    rows, slots = torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 1, 0])
+    several = StepRandomness(5, torch.tensor([3, 4, 3]), torch.tensor([2, 0, 7])).uniform("token", rows, slots)
+    steps = torch.tensor([2, 2, 0, 7])
+    alone = [StepRandomness(5, torch.tensor([n]), int(step)) for n, step in zip((3, 3, 4, 3), steps, strict=True)]
+    first = torch.zeros(1, dtype=torch.int64)
+    assert several.tolist() == [
+        float(rng.uniform("token", first, slot[None])) for rng, slot in zip(alone, slots, strict=True)
+    ]
 
 
 # Poisson --------------------------------------------------------------------------------------------------------------

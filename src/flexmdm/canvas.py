@@ -9,15 +9,17 @@ all present with no open gap is MDM, fixed tokens with open gaps are prompts, in
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from flexmdm.precision import float64_device
 from flexmdm.randomness import StepRandomness, hash_rows
-from flexmdm.sequences import Ragged
+from flexmdm.sequences import Places, Ragged
 
 _UNLIMITED = 2**62
 
@@ -208,34 +210,45 @@ class Canvas:
     def lengths(self) -> Tensor:
         return self.tokens.lengths
 
-    @property
+    @cached_property
     def is_mask(self) -> Tensor:
         """Return ``[N]``, true for the entries that are masks."""
         return self.tokens.values == self.mask_id
 
-    @property
+    @cached_property
     def masks(self) -> Tensor:
         """Return ``[M]``, the indices of the masks in ``tokens.values``, in order."""
         return self.is_mask.nonzero().squeeze(1)
 
-    @property
+    @cached_property
     def num_masks(self) -> Tensor:
         """Return ``[B]``, the number of masks."""
         return self.tokens.count(self.is_mask)
 
-    @property
+    @cached_property
     def num_open(self) -> Tensor:
         """Return ``[B]``, the number of open gaps."""
         return self.open_gaps.count(self.open_gaps.values)
 
+    def _with(self, **parts: Any) -> Canvas:
+        """Return a canvas with other parts, which are known to fit."""
+        made = object.__new__(Canvas)
+        made.__dict__.update({f.name: self.__dict__[f.name] for f in fields(Canvas)}, **parts)
+        return made
+
+    def with_memory(self, memory: Tensor | None) -> Canvas:
+        """Return the same states with another memory."""
+        return self._with(memory=memory)
+
     def __getitem__(self, which: int | slice | Tensor) -> Canvas:
-        return replace(
-            self,
-            tokens=self.tokens[which],
-            given=self.given[which],
-            open_gaps=self.open_gaps[which],
+        entries, places = self.tokens.places.part(which)
+        gaps, gap_places = self.open_gaps.places.part(which)
+        return self._with(
+            tokens=Ragged.at(places, self.tokens.values[entries]),
+            given=Ragged.at(places, self.given.values[entries]),
+            open_gaps=Ragged.at(gap_places, self.open_gaps.values[gaps]),
             limits=None if self.limits is None else self.limits[which],
-            ids=None if self.ids is None else self.ids[which],
+            ids=None if self.ids is None else Ragged.at(places, self.ids.values[entries]),
             memory=None if self.memory is None else self.memory[which].reshape(-1, self.memory.shape[1]),
         )
 
@@ -259,17 +272,16 @@ class Canvas:
         limits = [c.limits for c in canvases if c.limits is not None]
         ids = [c.ids for c in canvases if c.ids is not None]
         widest = max((c.memory.shape[1] for c in canvases if c.memory is not None), default=0)
-        return replace(
-            canvases[0],
+        return canvases[0]._with(
             tokens=Ragged.cat([c.tokens for c in canvases]),
             given=Ragged.cat([c.given for c in canvases]),
             open_gaps=Ragged.cat([c.open_gaps for c in canvases]),
             limits=Ragged.cat(limits) if len(limits) == len(canvases) else None,
             ids=Ragged.cat(ids) if len(ids) == len(canvases) else None,
-            memory=torch.cat([c._memory_of_width(widest) for c in canvases]) if widest else None,
+            memory=torch.cat([c.memory_of_width(widest) for c in canvases]) if widest else None,
         )
 
-    def _memory_of_width(self, width: int) -> Tensor:
+    def memory_of_width(self, width: int) -> Tensor:
         """Return the memory, ``[B, width]``, with zeros behind what there is of it."""
         if self.memory is None:
             return torch.zeros(len(self), width, dtype=torch.float64, device=self.device)
@@ -288,28 +300,29 @@ class Canvas:
         """Put ``tokens`` ``[K]`` at ``where`` ``[K]``, indices into ``tokens.values`` that hold masks."""
         values = self.tokens.values.clone()
         values[where] = tokens.to(values.dtype)
-        return replace(self, tokens=self.tokens.with_values(values))
+        return self._with(tokens=self.tokens.with_values(values))
 
     def insert_masks(self, counts: Tensor) -> Canvas:
         """Insert ``counts`` ``[N + B]`` masks in the gaps; each splits its (open) gap into two open ones."""
         if not bool(counts.any()):
             return self
         gaps = self.open_gaps
-        if bool(((counts > 0) & ~gaps.values).any()):
+        if bool((counts * ~gaps.values).any()):
             raise ValueError("a closed gap receives no masks: counts must be 0 where open_gaps is false")
-        followed = (
-            gaps.columns < self.lengths[gaps.rows]
-        )  # every gap but the last of its sequence has an entry behind it
-        ends = (counts + followed.long()).cumsum(0)
-        old = ends[followed] - 1  # where the old entries go
+        last = gaps.offsets[1:] - 1  # every other gap has an entry behind it
+        ends = (counts + 1).cumsum(0) - gaps.rows
+        ends[last] -= 1
         lengths = self.lengths + gaps.sum(counts)
+        total = int(ends[-1])
+        old = ends[torch.ones_like(gaps.values).index_fill(0, last, False)] - 1  # where the old entries go
 
         def spread(values: Tensor, fill: int | bool) -> Tensor:
-            wide = values.new_full((int(ends[-1]),), fill)
+            wide = values.new_full((total,), fill)
             wide[old] = values
             return wide
 
-        tokens = Ragged(spread(self.tokens.values, self.mask_id), lengths)
+        places = Places(lengths, total)
+        tokens = Ragged.at(places, spread(self.tokens.values, self.mask_id))
         ids = None
         if self.ids is not None:
             values = spread(self.ids.values, -1)
@@ -318,11 +331,11 @@ class Canvas:
             first = (lengths - self.lengths).cumsum(0) - (lengths - self.lengths)
             values[new] = (self.lengths[tokens.rows] + rank - first[tokens.rows])[new]
             ids = tokens.with_values(values)
-        grown = replace(
-            self,
+        open_gaps = gaps.values.repeat_interleave(counts + 1, output_size=total + len(self))
+        grown = self._with(
             tokens=tokens,
-            given=tokens.with_values(spread(self.given.values, False)),
-            open_gaps=gaps_of(tokens, gaps.values.repeat_interleave(counts + 1)),
+            given=Ragged.at(places, spread(self.given.values, False)),
+            open_gaps=Ragged.at(Places(lengths + 1, len(open_gaps)), open_gaps),
             ids=ids,
         )
         return grown if self.limits is None else grown._close_full(self.limits)
@@ -338,7 +351,7 @@ class Canvas:
 
     def _close_full(self, limits: Ragged) -> Canvas:
         space, room = self.spaces(limits)
-        return replace(self, open_gaps=self.open_gaps.with_values(self.open_gaps.values & (room > 0)[space]))
+        return self._with(open_gaps=self.open_gaps.with_values(self.open_gaps.values & (room > 0)[space]))
 
     def within_limit(self, counts: Tensor, rng: StepRandomness) -> Tensor:
         """Cut ``counts`` ``[N + B]`` down, in random gaps, to what ``limits`` and ``max_length`` leave room for."""

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 from zlib import crc32
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,12 +21,16 @@ _BISECTION_ABOVE = 30.0
 _LARGEST_RATE = 1e6  # of insertions in one gap: a denoiser that expects more is broken
 
 
-def _shifted(x: Tensor, bits: int) -> Tensor:
-    """Shift int64 right logically (torch's own shift is arithmetic)."""
+# Integers are hashed as NumPy arrays where they are on the CPU, since for few of them PyTorch takes five times as long.
+Integers = Any  # Tensor | np.ndarray: both know these operators
+
+
+def _shifted(x: Integers, bits: int) -> Integers:
+    """Shift int64 right logically (the operator's shift is arithmetic)."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _mix(x: Tensor) -> Tensor:
+def _mix(x: Integers) -> Integers:
     """Apply the finaliser of SplitMix64; int64 products wrap around."""
     x = (x ^ _shifted(x, 30)) * _FIRST
     x = (x ^ _shifted(x, 27)) * _SECOND
@@ -41,17 +47,23 @@ def uniform(seed: int, *counters: Tensor | int, device: torch.device | str | Non
     return _number(_absorbed(_seeded(seed, device), *counters))
 
 
-def _seeded(seed: Tensor | int, device: torch.device | str | None) -> Tensor:
+def _array(x: Tensor) -> Any:
+    return x.numpy() if x.device.type == "cpu" else x
+
+
+@np.errstate(over="ignore")
+def _seeded(seed: Tensor | int, device: torch.device | str | None) -> Any:
     """Return the state of the hash of a seed, or of several, before any counter."""
     if isinstance(seed, Tensor):
-        return _mix(seed + _FIRST)
-    return _mix(torch.tensor((seed + (1 << 63)) % (1 << 64) - (1 << 63), device=device) + _FIRST)
+        return _mix(_array(seed) + _FIRST)
+    return _mix(_array(torch.tensor((seed + (1 << 63)) % (1 << 64) - (1 << 63), device=device)) + _FIRST)
 
 
-def _absorbed(state: Tensor, *counters: Tensor | int) -> Tensor:
+@np.errstate(over="ignore")
+def _absorbed(state: Any, *counters: Tensor | int) -> Any:
     """Return the state after counters, mixed in one by one: none can stand in for another or for the seed."""
     for counter in counters:
-        mixed = _mix(counter.long() + _GOLDEN) if isinstance(counter, Tensor) else _mixed(counter)
+        mixed = _mix(_array(counter.long()) + _GOLDEN) if isinstance(counter, Tensor) else _mixed(counter)
         state = _mix((state ^ mixed) + _SECOND)
     return state
 
@@ -61,8 +73,9 @@ def _mixed(counter: int) -> int:
     return int(_mix(torch.tensor(counter) + _GOLDEN))
 
 
-def _number(state: Tensor) -> Tensor:
-    return (_shifted(state, 12).double() + 0.5) * 2.0**-52
+def _number(state: Any) -> Tensor:
+    bits = _shifted(state, 12)
+    return ((bits if isinstance(bits, Tensor) else torch.from_numpy(np.asarray(bits))).double() + 0.5) * 2.0**-52
 
 
 def stream(name: str) -> int:
@@ -137,13 +150,13 @@ class StepRandomness:
     step: Tensor | int
 
     @cached_property
-    def _state(self) -> Tensor:
+    def _state(self) -> Any:
         """Return ``[B]``, the hash of seed, sequence and step that all draws of a sequence begin with."""
         return _absorbed(_seeded(self.seed, self.sequences.device), self.sequences, self.step)
 
     def uniform(self, purpose: str, rows: Tensor, *slots: Tensor | int) -> Tensor:
         """Draw a uniform number in (0, 1) for each of ``rows`` ``[K]`` and ``slots`` ``[K]``, one or several."""
-        return _number(_absorbed(_absorbed(self._state, stream(purpose))[rows], *(slots or (0,))))
+        return _number(_absorbed(_absorbed(self._state, stream(purpose))[_array(rows)], *(slots or (0,))))
 
     def poisson(self, purpose: str, rate: Tensor, rows: Tensor, slots: Tensor | int = 0) -> Tensor:
         """Draw Poisson counts with mean ``rate`` ``[K]``."""

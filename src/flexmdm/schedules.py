@@ -17,8 +17,10 @@ _LEAST_EXPONENT = 1 / 3  # of a power schedule
 
 def _in_unit_interval(x: Tensor | float, name: str) -> Tensor:
     x = x if isinstance(x, Tensor) and x.is_floating_point() else torch.as_tensor(x, dtype=torch.float64)
-    if not bool(((x >= 0) & (x <= 1)).all()):
-        raise ValueError(f"{name} must lie in [0, 1], got values from {float(x.min())} to {float(x.max())}")
+    if x.numel():
+        least, most = map(float, torch.aminmax(x.detach()))
+        if not (least >= 0 and most <= 1):  # also true for NaN
+            raise ValueError(f"{name} must lie in [0, 1], got values from {least} to {most}")
     return x
 
 

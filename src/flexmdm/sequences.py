@@ -10,6 +10,39 @@ import torch
 from torch import Tensor
 
 
+class Places:
+    """Hold where the entries of sequences of given lengths are, computed when asked for, for all batches of them."""
+
+    def __init__(self, lengths: Tensor, total: int) -> None:
+        self.lengths, self.total = lengths, total
+
+    @cached_property
+    def max_length(self) -> int:
+        return int(self.lengths.max()) if len(self.lengths) else 0
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        return torch.cat([self.lengths.new_zeros(1), self.lengths.cumsum(0)])
+
+    @cached_property
+    def rows(self) -> Tensor:
+        index = torch.arange(len(self.lengths), device=self.lengths.device)
+        return index.repeat_interleave(self.lengths, output_size=self.total)
+
+    @cached_property
+    def columns(self) -> Tensor:
+        return torch.arange(self.total, device=self.lengths.device) - self.offsets[self.rows]
+
+    def part(self, which: int | slice | Tensor) -> tuple[Tensor, Places]:
+        """Return the indices of the entries of some sequences, and the places of these in a batch of their own."""
+        if isinstance(which, Tensor) and which.dtype == torch.bool:
+            which = which.nonzero().squeeze(1)
+        lengths = self.lengths[which].reshape(-1)
+        starts = self.offsets[:-1][which].reshape(-1)
+        shift = (starts - (lengths.cumsum(0) - lengths)).repeat_interleave(lengths)
+        return shift + torch.arange(len(shift), device=shift.device), Places(lengths, len(shift))
+
+
 @dataclass(frozen=True, eq=False)
 class Ragged:
     """B sequences of any lengths (also 0), stored end to end.
@@ -52,6 +85,13 @@ class Ragged:
                 f"lengths add up to {int(self.lengths.sum())} but there are {tuple(self.values.shape)[:1]} values"
             )
 
+    @classmethod
+    def at(cls, places: Places, values: Tensor) -> Ragged:
+        """Return a batch with entries that are known to belong to these places."""
+        made = object.__new__(cls)
+        made.__dict__.update(values=values, lengths=places.lengths, places=places)
+        return made
+
     # Construction -----------------------------------------------------------------------------------------------------
 
     @classmethod
@@ -90,30 +130,35 @@ class Ragged:
         return self.values.device
 
     @cached_property
-    def max_length(self) -> int:
-        return int(self.lengths.max()) if len(self) else 0
+    def places(self) -> Places:
+        return Places(self.lengths, self.values.shape[0])
 
-    @cached_property
+    @property
+    def max_length(self) -> int:
+        return self.places.max_length
+
+    @property
     def offsets(self) -> Tensor:
         """Return ``[B + 1]``, the index in ``values`` at which each sequence starts; the last is N."""
-        return torch.cat([self.lengths.new_zeros(1), self.lengths.cumsum(0)])
+        return self.places.offsets
 
-    @cached_property
+    @property
     def rows(self) -> Tensor:
         """Return ``[N]``, the index of the sequence each entry belongs to."""
-        index = torch.arange(len(self), device=self.device)
-        return index.repeat_interleave(self.lengths, output_size=self.values.shape[0])
+        return self.places.rows
 
-    @cached_property
+    @property
     def columns(self) -> Tensor:
         """Return ``[N]``, the position of each entry in its sequence."""
-        return torch.arange(self.values.shape[0], device=self.device) - self.offsets[self.rows]
+        return self.places.columns
 
     # Conversion -------------------------------------------------------------------------------------------------------
 
     def with_values(self, values: Tensor) -> Ragged:
         """Return the same lengths with other entries."""
-        return Ragged(values, self.lengths)
+        if values.shape[:1] != self.values.shape[:1] or values.device != self.device:
+            return Ragged(values, self.lengths)  # which says what is wrong
+        return Ragged.at(self.places, values)
 
     def to(self, device: torch.device | str) -> Ragged:
         if torch.device(device) == self.device:
@@ -138,14 +183,13 @@ class Ragged:
 
     def __getitem__(self, which: int | slice | Tensor) -> Ragged:
         """Return some of the sequences, by an index, a slice, a tensor of indices or a boolean ``[B]``."""
-        index = torch.arange(len(self), device=self.device)[which].reshape(-1)
-        lengths = self.lengths[index]
-        starts = (self.offsets[index] - (lengths.cumsum(0) - lengths)).repeat_interleave(lengths)
-        return Ragged(self.values[starts + torch.arange(starts.shape[0], device=self.device)], lengths)
+        index, places = self.places.part(which)
+        return Ragged.at(places, self.values[index])
 
     def keep(self, mask: Tensor) -> Ragged:
         """Keep only the entries where ``mask`` ``[N]`` is true; every sequence stays, if only as an empty one."""
-        return Ragged(self.values[mask], self.count(mask))
+        values = self.values[mask]
+        return Ragged.at(Places(self.count(mask), len(values)), values)
 
     def count(self, mask: Tensor) -> Tensor:
         """Return ``[B]``, the number of entries of each sequence where ``mask`` ``[N]`` is true."""

@@ -214,7 +214,7 @@ def test_a_mdm_has_no_insertion_head_and_fills_masks(randomised, tmp_path):
     model.save_pretrained(tmp_path)
     loaded = FlexMDMModel.from_pretrained(tmp_path)
     assert same_weights(loaded, model)
-    for sampler in ("tau", "adaptive", "spaced", "likeliest", "low_confidence"):
+    for sampler in ("tau", "adaptive", "spaced", "entropy_bounded", "dilated", "likeliest", "low_confidence"):
         out = loaded.generate(2, prompts=[Prompt.masks(5), Prompt.masks(1)], sampler=sampler, steps=4)
         assert [len(s) for s in out.sequences] == [5, 5, 1, 1]
     with pytest.raises(ValueError, match=r"Prompt.masks"):

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from flexmdm.cli import entry, main, shared
+from flexmdm.generation.defaults import QUALITIES
 from flexmdm.generation.generate import SAMPLERS
 from flexmdm.tasks.registry import settings_class, task_class, task_names
 
@@ -200,6 +201,7 @@ def test_the_help_says_that_a_step_is_no_evaluation(command):
 
 def test_the_command_line_knows_all_samplers():
     assert set(shared._SAMPLERS) == set(SAMPLERS)
+    assert shared._QUALITIES == tuple(QUALITIES)
 
 
 def test_the_help_of_an_option_says_which_tasks_have_it():
@@ -223,7 +225,11 @@ def test_a_task_has_the_settings_that_its_options_are_made_of(name):
         ),
         (
             ["complete", "--pretrained", "text", "a", "--sampler", "magic"],
-            "from tau, adaptive, spaced, likeliest, low_confidence",
+            "from tau, adaptive, spaced, entropy_bounded, dilated, likeliest, low_confidence",
+        ),
+        (
+            ["sample", "--pretrained", "text", "--quality", "best"],
+            "--quality best: there is none such; choose from fast, balanced, exact",
         ),
         (
             ["infill", "--pretrained", "text", "a ___", "--min", "5", "--max", "2"],

@@ -605,7 +605,7 @@ def test_regions_of_a_table_are_read_with_the_text(write):
         (TABLE.replace("h2_end", "h2_last"), "no field 'h2_end'.*--regions"),
         (TABLE.replace("0,2,3,7", "0,4,3,7"), r"one behind the other; these are \[0, 4, 3, 7\]"),
         (TABLE.replace("0,2,3,7", "0,2,3,9"), "of 8 characters"),
-        (TABLE.replace("0,2,3,7", "0,2,x,7"), "whole numbers, these with 0, 2, x, 7"),
+        (TABLE.replace("0,2,3,7", "0,2,x,7"), "whole numbers, these with '0', '2', 'x', '7'"),
     ],
 )
 def test_regions_that_cannot_be_are_refused(write, content, wrong):

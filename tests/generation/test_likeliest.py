@@ -55,6 +55,12 @@ def test_a_larger_number_is_found_roughly():
     assert 9 <= len(out.sequences[0]) <= 15
 
 
+@pytest.mark.parametrize("number", [1, 2, 5, 10, 12, 20, 40, 60])
+def test_a_number_that_is_certain_is_found_whatever_its_size(number):
+    out = generate(lengths({number: 1.0}).denoiser(), sampler=LikeliestSampler(Grid(16)))
+    assert len(out.sequences[0]) == number
+
+
 def test_every_gap_has_a_number_of_its_own():
     source = FiniteDistribution({(7, 3, 3, 8): 0.9, (7, 4, 8, 5): 0.1}, vocab_size=9)
     for pieces, found in (([[7], [8], []], [7, 3, 3, 8]), ([[7], [8, 5]], [7, 4, 8, 5])):

@@ -45,7 +45,7 @@ SCHEDULES = [
     PowerSchedule(2.9),
     PowerSchedule(64.0),
 ]
-SAMPLERS = ["tau", "adaptive", "spaced", "likeliest", "low_confidence"]
+SAMPLERS = ["tau", "adaptive", "spaced", "entropy_bounded", "dilated", "likeliest", "low_confidence"]
 
 
 def clocks(*values):

@@ -18,7 +18,7 @@ from transformers.utils.generic import ModelOutput
 from flexmdm.backbones.dit import ACTIVATIONS, DiT
 from flexmdm.backbones.folders import check_whole, foreign, stored_config
 from flexmdm.backbones.heads import read_statistics
-from flexmdm.canvas import Canvas, gaps_of
+from flexmdm.canvas import Canvas
 from flexmdm.denoiser import Prediction
 from flexmdm.generation import Generation, Sample, generate, stream
 from flexmdm.interpolants import FlexMDMInterpolant
@@ -59,7 +59,7 @@ class NetworkDenoiser:
         if 0 <= self.mask_id < self.vocab_size:
             logits = logits.index_fill(1, torch.tensor([self.mask_id], device=logits.device), -torch.inf)
         log_probs, insertions = (x.to(canvas.device) for x in (logits.float().log_softmax(1), insertions.float()))
-        return Prediction(log_probs, gaps_of(canvas.tokens, insertions))
+        return Prediction(log_probs, canvas.open_gaps.with_values(insertions))
 
 
 class FlexMDMConfig(PretrainedConfig):

@@ -108,7 +108,7 @@ def evaluate(
             help=f"Steps of the sampler; text, --benchmark: several, as 16 64 256. {shared.STEP} [default: 64]"
         ),
     ] = None,
-    asked: Annotated[Evaluation, options.Options(Evaluation, leave_out=("steps",), defaults=_DEFAULTS)],
+    asked: Annotated[Evaluation, options.Options(Evaluation, leave_out=("steps", "quality"), defaults=_DEFAULTS)],
 ) -> None:
     """Measure trained models on held-out data, with 95% intervals."""
     folders, counts = _runs_and_steps(runs or [], steps)

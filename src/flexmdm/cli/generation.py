@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SAMPLE_EXAMPLES = shared.examples("""
 `flexmdm sample runs/names --num 10`: ten new names
 `flexmdm sample runs/articles --watch`: see a paragraph grow
+`flexmdm sample --pretrained text --num 3 --film film.html`: a page with a slider that shows how they grew
 `flexmdm sample runs/articles --num 100 --sampler tau --steps 256 --json samples.json`
 `flexmdm sample runs/maze11 --through 1,1 5,3 9,9`: a path from cell to cell, drawn here and as path.png
 `flexmdm sample --pretrained maze41 --through 1,1 --through 39,39 --output plan.png`
@@ -54,6 +55,7 @@ def sample(
     ] = 1,
     sampling: Annotated[options.Given, options.Options(shared.Sampling, leave_out=("window", "block"))],
     watch: shared.Watch = False,
+    film: shared.Film = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="maze: Picture. [default: path.png]", dir_okay=False)
     ] = None,
@@ -71,6 +73,8 @@ def sample(
     if extra and not through:
         raise ValueError(f"what is {extra[0]!r}? Cells come behind --through, as row,column")
     name = shared.trained_on(run, pretrained)
+    if film is not None and name == PLANS:
+        raise ValueError("--film is for texts, and a path through a maze is drawn: leave it out")
     for option, value in {"--through": through, "--output": output}.items():
         if value and name not in (PLANS, None):
             raise ValueError(f"{option} is for runs on maze, and {run or pretrained} was trained on {name}")
@@ -78,11 +82,13 @@ def sample(
         if name == PLANS:
             raise ValueError("--out is for texts: paths through a maze are drawn one at a time, leave it out")
         job = {"method": "sample", "run": run, "pretrained": pretrained, "device": device, "num": num, "seed": seed}
-        return _run_job(out, workers, engine, watch, json, **job, options=sampling)
+        return _run_job(
+            out, workers, engine, {"--watch": watch, "--film": film, "--json": json}, **job, options=sampling
+        )
     way = [_cell(text) for text in [*(through or []), *extra]]
     if len(way) == 1:
         raise ValueError(f"a path needs a start and a goal: give at least two cells, got {way[0]}")
-    shared.check_writable(json, output)
+    shared.check_writable(json, output, film)
     task, model = shared.load(run, pretrained, device, sampling.get("sampler"))
     from flexmdm.tasks.maze.task import MazeTask
 
@@ -93,7 +99,7 @@ def sample(
         shared.check_writable(output)
         report.sample(task, model, way, num, output, json, seed=seed, **sampling)
         return
-    _write(task.pipeline(model), "sample", (), num, watch, json, seed=seed, **sampling)
+    _write(task.pipeline(model), "sample", (), num, watch, film, json, seed=seed, **sampling)
 
 
 def _cell(text: str) -> tuple[int, int]:
@@ -140,6 +146,7 @@ def _answer(
     ] = False,
     sampling: Annotated[options.Given, options.Options(shared.Sampling, leave_out=("block",))],
     watch: shared.Watch = False,
+    film: shared.Film = None,
     json: shared.Json = None,
     out: shared.Out = None,
     workers: shared.Workers = 1,
@@ -171,14 +178,22 @@ def _answer(
         if file is None:
             raise ValueError("--out is for the lines of a --file: name one, or leave --out out")
         job = {"method": method, "run": run, "pretrained": pretrained, "device": device, "num": num, "seed": seed}
-        return _run_job(out, workers, engine, watch, json, **job, file=str(file), options=sampling)
-    shared.check_writable(json)
+        return _run_job(
+            out,
+            workers,
+            engine,
+            {"--watch": watch, "--film": film, "--json": json},
+            **job,
+            file=str(file),
+            options=sampling,
+        )
+    shared.check_writable(json, film)
     task, model = shared.load(run, pretrained, device, sampling.get("sampler"))
     pipeline = task.pipeline(model)
     texts, names = read_texts(text, file, pipeline.whole_files)
     if prompt is not None and not pipeline.takes_prompts:
         raise ValueError(f"--prompt is for runs on prompts and answers, and {run or pretrained} is none: leave it out")
-    _write(pipeline, method, texts, num, watch, json, names=names, seed=seed, **sampling)
+    _write(pipeline, method, texts, num, watch, film, json, names=names, seed=seed, **sampling)
 
 
 _STANDARD_INPUT = "standard input", " of standard input"  # what it is called, and a line of it
@@ -194,10 +209,10 @@ def _check_run(run: str | None) -> None:
         raise ValueError(f"{run} is not a run: there is no such folder")
 
 
-def _run_job(out: Path, workers: int, engine: str, watch: bool, json: Path | None, **job: Any) -> None:
+def _run_job(out: Path, workers: int, engine: str, others: dict[str, Any], **job: Any) -> None:
     """Run a job, and leave with exit code 3 if some of its lines could not be answered."""
-    if watch or json is not None:
-        raise ValueError("a job writes to --out alone: leave out --watch and --json")
+    if given := [option for option, value in others.items() if value]:
+        raise ValueError(f"a job writes to --out alone: leave out {' and '.join(given)}")
     shared.check_writable(out)
     if sys.stderr.isatty():
         print("loading ...", file=sys.stderr, flush=True)
@@ -233,14 +248,27 @@ def read_texts(text: str | None, file: Path | None, whole: bool) -> tuple[list[s
 
 
 def _write(
-    pipeline: Pipeline, method: str, texts: Sequence[str], num: int, watch: bool, json: Path | None, **settings: Any
+    pipeline: Pipeline,
+    method: str,
+    texts: Sequence[str],
+    num: int,
+    watch: bool,
+    film: Path | None,
+    json: Path | None,
+    **settings: Any,
 ) -> None:
     """Call a ``method`` of a pipeline, with texts if there are any, and print the answers."""
     from flexmdm.reports.answers import show
+    from flexmdm.reports.playback import check_film, write_film
     from flexmdm.tasks.pipeline import progress_bar
 
-    request = [texts] if texts else []
+    if film is not None:
+        check_film(film)
+    request, trace = [texts] if texts else [], watch or film is not None
     draws = pipeline.draws if method == "infill" and "best" not in settings else 1
     with progress_bar(max(len(texts), 1) * num * draws) as bar:
-        answers = getattr(pipeline, method)(*request, num, full=True, trace=watch, callback=bar, **settings)
+        answers = getattr(pipeline, method)(*request, num, full=True, trace=trace, callback=bar, **settings)
     show(pipeline, answers, texts, json, watch)
+    if film is not None:
+        write_film(pipeline.task, answers, film)
+        print(f"the film is {film}", file=sys.stderr)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 Run = Annotated[str | None, typer.Argument(help="A folder that `flexmdm train --out` wrote, or OWNER/NAME on the Hub.")]
 Pretrained = Annotated[str | None, typer.Option(help="Weights that come with flexmdm, by name.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show how masks appear and turn into tokens.")]
+Film = Annotated[
+    Path | None,
+    typer.Option(help="Also write how the answers came about: .html, with a slider, or .gif.", dir_okay=False),
+]
 Json = Annotated[Path | None, typer.Option(help="Also write the results to this file.", dir_okay=False)]
 Out = Annotated[
     Path | None,
@@ -42,12 +46,21 @@ Seed = Annotated[int, typer.Option(help="Seed of generation.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps. [default: what there is]")]
 STEP = "A step of spaced may take several evaluations of the network, and likeliest one more for every token."
 DEFAULT_SAMPLER = "FlexMDM: spaced; MDM: tau on text, low_confidence on mazes"
-_SAMPLERS = ("tau", "adaptive", "spaced", "likeliest", "low_confidence")  # a test knows that there are no others
+_SAMPLERS = (  # a test knows that there are no others
+    "tau", "adaptive", "spaced", "entropy_bounded", "dilated", "likeliest", "low_confidence",
+)  # fmt: skip
+_QUALITIES = ("fast", "balanced", "exact")  # likewise
 
 
 def _sampler(text: str) -> str:
     if text not in _SAMPLERS:
         raise ValueError(f"--sampler {text}: there is none such; choose from {', '.join(_SAMPLERS)}")
+    return text
+
+
+def _quality(text: str) -> str:
+    if text not in _QUALITIES:
+        raise ValueError(f"--quality {text}: there is none such; choose from {', '.join(_QUALITIES)}")
     return text
 
 
@@ -73,8 +86,12 @@ class Sampling:
 
     sampler: str | None = setting(
         None,
-        help=f"tau, adaptive, spaced, likeliest, or (MDM only) low_confidence. [default: {DEFAULT_SAMPLER}]",
+        help="tau, adaptive, spaced, entropy_bounded, dilated, likeliest, or (MDM only) low_confidence. "
+        f"[default: {DEFAULT_SAMPLER}]",
         parse=_sampler,
+    )
+    quality: str | None = setting(
+        None, help="fast, balanced or exact, which is 8, 32 or 128 steps. --steps wins over it.", parse=_quality
     )
     steps: int | None = setting(
         None, help=f"Steps of the sampler. {STEP} [default: 64, or 32 to fill gaps of texts]", min=1
@@ -94,6 +111,12 @@ class Sampling:
     )
     block: int | None = setting(
         None, help="low_confidence: tokens per block, from the left. [default: all in one]", min=1
+    )
+    bound: float | None = setting(
+        None,
+        help="entropy_bounded: nats by which the summed entropy of what is revealed at once may exceed the largest. "
+        "[default: 0.1]",
+        min=0.0,
     )
     insertion_schedule: str | None = setting(
         None,

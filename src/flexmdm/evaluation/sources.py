@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+
 import torch
 from torch import Tensor
 
@@ -21,6 +24,107 @@ def nine_words() -> FiniteDistribution:
     """
     law = dict.fromkeys(_NINE_WORDS, 0.10) | {"abcab": 0.15, "c": 0.15}
     return FiniteDistribution({tuple(map(LETTERS.index, word)): p for word, p in law.items()}, vocab_size=3)
+
+
+def palindromes(letters: int = 3, halves: Sequence[int] = (1, 2, 3)) -> FiniteDistribution:
+    """Return words that read the same backwards: a token depends on the one as far from the other end.
+
+    Every length, twice one of the ``halves``, is equally likely, and so is every word of a length.
+
+    >>> palindromes(letters=2, halves=(1, 2)).words
+    [(0, 0), (1, 1), (0, 0, 0, 0), (0, 1, 1, 0), (1, 0, 0, 1), (1, 1, 1, 1)]
+    """
+    classes = [[half + half[::-1] for half in product(range(letters), repeat=size)] for size in halves]
+    return _equally_likely(classes, letters)
+
+
+def balanced_brackets(most: int = 4) -> FiniteDistribution:
+    """Return balanced words of up to ``most`` pairs of brackets; every number of pairs is equally likely.
+
+    >>> balanced_brackets(2).words
+    [(0, 1), (0, 0, 1, 1), (0, 1, 0, 1)]
+    """
+
+    def grown(word: tuple[int, ...], opened: int, closed: int) -> Iterable[tuple[int, ...]]:
+        if opened + closed == 0:
+            yield word
+        if opened:
+            yield from grown((*word, 0), opened - 1, closed + 1)
+        if closed:
+            yield from grown((*word, 1), opened, closed - 1)
+
+    return _equally_likely([list(grown((), pairs, 0)) for pairs in range(1, most + 1)], 2)
+
+
+def far_copies(letters: int = 4, copied: int = 2, distance: int = 16) -> FiniteDistribution:
+    """Return words whose last tokens repeat the first ones, ``distance`` further on; all between is the token 0.
+
+    >>> far_copies(letters=2, copied=1, distance=3).words
+    [(1, 0, 0, 1), (2, 0, 0, 2)]
+    """
+    copies = product(range(1, letters + 1), repeat=copied)
+    return _equally_likely([[(*copy, *[0] * (distance - copied), *copy) for copy in copies]], letters + 1)
+
+
+def even_parity(length: int = 8) -> FiniteDistribution:
+    """Return bits with an even number of ones: any ``length`` - 1 of them are independent, all together are not.
+
+    >>> even_parity(3).words
+    [(0, 0, 0), (0, 1, 1), (1, 0, 1), (1, 1, 0)]
+    """
+    return _equally_likely([[bits for bits in product(range(2), repeat=length) if sum(bits) % 2 == 0]], 2)
+
+
+def repeated_letters(letters: int = 3, longest: int = 6) -> FiniteDistribution:
+    """Return one letter again and again: every token tells all others, and the length tells nothing.
+
+    >>> repeated_letters(letters=2, longest=2).words
+    [(0,), (1,), (0, 0), (1, 1)]
+    """
+    return _equally_likely([[(letter,) * n for letter in range(letters)] for n in range(1, longest + 1)], letters)
+
+
+def two_lengths(short: int = 2, long: int = 6, letters: int = 2) -> FiniteDistribution:
+    """Return words of one of two lengths, equally likely; each token is drawn on its own.
+
+    >>> two_lengths(short=1, long=2).words
+    [(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1)]
+    """
+    return _equally_likely([list(product(range(letters), repeat=n)) for n in (short, long)], letters)
+
+
+def lengths_source(law: Tensor) -> FiniteDistribution:
+    """Return a source of zeros alone whose lengths n have the probabilities ``law`` ``[longest + 1]``.
+
+    >>> lengths_source(torch.tensor([0.0, 0.75, 0.25])).words
+    [(0,), (0, 0)]
+    """
+    return FiniteDistribution({(0,) * n: p for n, p in enumerate(law.tolist())}, vocab_size=1)
+
+
+def fixed_length(length: int = 16) -> FiniteDistribution:
+    """Return the source of one word, so many zeros: no other number of insertions is right."""
+    return lengths_source(torch.nn.functional.one_hot(torch.tensor(length)).double())
+
+
+def bimodal_lengths(short: int = 4, long: int = 40) -> FiniteDistribution:
+    """Return zeros, so few or so many with equal probability: a sampler must choose one and then keep to it."""
+    law = torch.zeros(long + 1, dtype=torch.float64)
+    law[[short, long]] = 0.5
+    return lengths_source(law)
+
+
+def long_tailed_lengths(longest: int = 60, exponent: float = 2.0) -> FiniteDistribution:
+    """Return zeros, n of them with a probability that falls like n to the power - ``exponent``."""
+    weights = torch.arange(longest + 1, dtype=torch.float64).clamp(min=0.5) ** -exponent
+    weights[0] = 0.0
+    return lengths_source(weights / weights.sum())
+
+
+def _equally_likely(classes: Sequence[Sequence[tuple[int, ...]]], vocab_size: int) -> FiniteDistribution:
+    """Return the distribution in which every class, and every word of a class, is equally likely."""
+    law: Mapping[Sequence[int], float] = {word: 1 / len(classes) / len(words) for words in classes for word in words}
+    return FiniteDistribution(law, vocab_size)
 
 
 def phased_chain(

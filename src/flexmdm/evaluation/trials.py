@@ -67,11 +67,13 @@ class Trial:
     steps: int
     confidence: str | None = None
     spacing: float | None = None
+    bound: float | None = None
 
     @property
     def label(self) -> str:
-        spacing = None if self.spacing is None else f"spacing {self.spacing:g}"
-        chosen = ", ".join(filter(None, (self.confidence, spacing)))
+        numbers = {"spacing": self.spacing, "bound": self.bound}
+        some = [f"{name} {value:g}" for name, value in numbers.items() if value is not None]
+        chosen = ", ".join([*filter(None, [self.confidence]), *some])
         return f"{self.sampler} ({chosen})" if chosen else self.sampler
 
 

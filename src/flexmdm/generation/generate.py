@@ -12,20 +12,24 @@ from torch import Tensor
 from flexmdm.canvas import Canvas, Prompt
 from flexmdm.denoiser import Denoiser
 from flexmdm.generation.decoding import Decoding
-from flexmdm.generation.defaults import DEFAULTS, STEPS
+from flexmdm.generation.defaults import DEFAULTS, STEPS, steps_for
 from flexmdm.generation.likeliest import LikeliestSampler
 from flexmdm.generation.loop import Loop, Progress, Room, Sample
 from flexmdm.generation.policies import Policy
+from flexmdm.generation.published import DilatedSampler, EntropyBoundedSampler
 from flexmdm.generation.samplers import AdaptiveSampler, Grid, LowConfidenceSampler, Sampler, TauSampler
 from flexmdm.generation.spaced import SpacedSampler
 from flexmdm.generation.trace import Event
+from flexmdm.generation.turns import TurnsSampler
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.precision import float64_device
 
-SAMPLERS: dict[str, type[TauSampler | AdaptiveSampler | SpacedSampler | LikeliestSampler | LowConfidenceSampler]] = {
+SAMPLERS: dict[str, type[TauSampler | AdaptiveSampler | TurnsSampler | LikeliestSampler | LowConfidenceSampler]] = {
     "tau": TauSampler,
     "adaptive": AdaptiveSampler,
     "spaced": SpacedSampler,
+    "entropy_bounded": EntropyBoundedSampler,
+    "dilated": DilatedSampler,
     "likeliest": LikeliestSampler,
     "low_confidence": LowConfidenceSampler,
 }
@@ -55,6 +59,7 @@ def generate(
     canvas: Canvas | None = None,
     alpha: Tensor | float = 0.0,
     sampler: str | Sampler = DEFAULTS["writing"].inserting,
+    quality: str | None = None,
     steps: int | None = None,
     temperature: float = 1.0,
     top_k: int | None = None,
@@ -63,6 +68,7 @@ def generate(
     window: tuple[float, int] | None = None,
     spacing: float | None = None,
     block: int | None = None,
+    bound: float | None = None,
     max_length: int | None = None,
     interpolant: FlexMDMInterpolant | None = None,
     seed: int = 0,
@@ -81,15 +87,18 @@ def generate(
         prompts: what to start from; default: the empty sequence.
         canvas: states to go on from instead (each is taken ``num_samples`` times), at the clocks ``alpha``.
         alpha: where the clock stands, one number or ``[B]``.
-        sampler: ``"tau"``, ``"adaptive"``, ``"spaced"``, ``"likeliest"``, ``"low_confidence"``, or a `Sampler` of your
-            own.
-        steps: the grid that the clock must not step past; default 64.
+        sampler: ``"tau"``, ``"adaptive"``, ``"spaced"``, ``"entropy_bounded"``, ``"dilated"``, ``"likeliest"``,
+            ``"low_confidence"``, or a `Sampler` of your own.
+        quality: ``"fast"``, ``"balanced"`` or ``"exact"``: 8, 32 or 128 steps.
+        steps: the grid that the clock must not step past; default 64. Wins over ``quality``.
         temperature, top_k, top_p: how tokens are drawn; temperature 0 takes the most probable.
         confidence: which masks are revealed first: ``"random"``, ``"top_prob"``, ``"margin"``, ``"entropy"``,
-            ``"left_to_right"`` or a function (adaptive, spaced).
+            ``"left_to_right"`` or a function (adaptive, spaced, entropy_bounded, dilated).
         window: (gamma1, gamma2), the sliding window (adaptive).
         spacing: how far apart events of one step must be (spaced).
         block: block length (low_confidence).
+        bound: how far the summed entropy of what is revealed together may exceed the largest, in nats
+            (entropy_bounded).
         max_length: never exceeded; insertions beyond it are left out and generation goes on.
         interpolant: the schedules; default: those the denoiser was trained with, else linear.
         seed: same seed, same sequences, alone or in any company. Random numbers belong to a sequence by its number,
@@ -131,6 +140,7 @@ def stream(
     canvas: Canvas | None = None,
     alpha: Tensor | float = 0.0,
     sampler: str | Sampler = DEFAULTS["writing"].inserting,
+    quality: str | None = None,
     steps: int | None = None,
     temperature: float = 1.0,
     top_k: int | None = None,
@@ -139,6 +149,7 @@ def stream(
     window: tuple[float, int] | None = None,
     spacing: float | None = None,
     block: int | None = None,
+    bound: float | None = None,
     max_length: int | None = None,
     interpolant: FlexMDMInterpolant | None = None,
     seed: int = 0,
@@ -165,8 +176,8 @@ def stream(
         )
     if isinstance(prompts, Prompt) or any(not isinstance(prompt, Prompt) for prompt in prompts or []):
         raise TypeError("prompts must be a list of Prompt, such as [Prompt.prefix([7, 8])]")
-    own = {"confidence": confidence, "window": window, "spacing": spacing, "block": block}
-    sampler = sampler_of(denoiser, sampler, steps, temperature, top_k, top_p, interpolant, **own)
+    own = {"confidence": confidence, "window": window, "spacing": spacing, "block": block, "bound": bound}
+    sampler = sampler_of(denoiser, sampler, quality, steps, temperature, top_k, top_p, interpolant, **own)
     room = Room(batch_size, tokens_in_flight)
     start, clock = _start(denoiser, prompts, canvas, alpha, max_length, device)
     _check_start(start, denoiser)
@@ -182,6 +193,7 @@ def stream(
 def sampler_of(
     denoiser: Denoiser,
     sampler: str | Sampler = DEFAULTS["writing"].inserting,
+    quality: str | None = None,
     steps: int | None = None,
     temperature: float = 1.0,
     top_k: int | None = None,
@@ -192,11 +204,12 @@ def sampler_of(
     """Return the sampler that these options of `generate` make; an object must come without any."""
     if isinstance(sampler, str):
         interpolant = interpolant or getattr(denoiser, "interpolant", None) or FlexMDMInterpolant()
-        grid = Grid(STEPS if steps is None else steps, interpolant)
+        usual = STEPS if quality is None else steps_for(quality)
+        grid = Grid(usual if steps is None else steps, interpolant)
         return sampler_named(sampler, grid, Decoding(temperature, top_k, top_p), **options)
     if isinstance(sampler, type) or not hasattr(sampler, "step"):
         raise TypeError("sampler must be a name or an object with a step method (an instance, not its class)")
-    others = [steps, top_k, top_p, interpolant, *options.values()]
+    others = [quality, steps, top_k, top_p, interpolant, *options.values()]
     if temperature != 1.0 or any(one is not None for one in others):
         raise ValueError("a sampler object brings its own settings: leave steps, temperature, interpolant ... to it")
     return sampler

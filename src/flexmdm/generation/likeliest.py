@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from flexmdm.generation.samplers import Grid, reveal
 from flexmdm.randomness import StepRandomness
 
 _LAST = 0.98  # the last clock that the insertion head is asked at
+_NARROW, _EVERYWHERE = 0.5, 1e-3  # of the first guess: twice the least variance, and what is added to the bell
 _ROUNDS = 200  # of the fit; so few that what the head leaves open stays even
 
 
@@ -27,9 +28,9 @@ class LikeliestSampler:
     inserted at once, and revealed one by one, the surest first. In a sequence with several gaps their numbers are taken
     to be independent, given what is fixed.
 
-    Made for short gaps whose filling has one right answer. It does not sample: the number is always the same. More than
-    a few tokens are counted only roughly, and as their chance is smeared over neighbours, a small number that is nearly
-    as probable wins.
+    Made for short gaps whose filling has one right answer. It does not sample: the number is always the same. A number
+    that is certain is found whatever its size. Of several possible ones more than a few tokens are counted only
+    roughly, and as their chance is smeared over neighbours, a small number that is nearly as probable wins.
 
     Attributes:
         grid: how often the insertion head is asked; once tells nothing.
@@ -63,7 +64,7 @@ class LikeliestSampler:
         canvas = reveal(canvas, prediction, surest & complete[rows], self.decoding, rng)
         canvas = canvas.insert_masks(canvas.within_limit(counts, rng))
         memory = expected.transpose(1, 2).flatten(1) if bool(ask_again.any()) else None  # gaps that come go behind
-        return replace(canvas, memory=memory), torch.where(ask_again, clocks[following.clamp(max=len(clocks) - 1)], 1.0)
+        return canvas.with_memory(memory), torch.where(ask_again, clocks[following.clamp(max=len(clocks) - 1)], 1.0)
 
     def _clocks(self, alpha: Tensor) -> Tensor:
         """Return clocks ``[K]`` from 0 on, ever farther apart: the more tokens a gap has, the sooner is its first."""
@@ -104,8 +105,9 @@ def number_law(missing: Tensor, clocks: Tensor, most: int, rounds: int = _ROUNDS
     A gap of n tokens is still empty at the clock alpha with chance z^n, z = 1 - alpha: each token has an even time of
     its own. So the gap stays empty with chance S(z) = E[z^n], and while it does, g = E[n z^n] / E[z^n] =
     d log S / d log z. The head's g along the clock therefore tells S, and S how probable it is that the first token
-    comes between any two clocks. That is a mixture over n of z^n - z'^n, whose weights are found by the EM algorithm.
-    Ill-posed for large n, where neighbours look the same: an end after few ``rounds`` leaves those even.
+    comes between any two clocks. That is a mixture over n of z^n - z'^n, whose weights are found by the EM algorithm,
+    from a bell of the right mean and variance on. Ill-posed for large n, where neighbours look the same: an end after
+    few ``rounds`` leaves those as they were.
 
     Args:
         missing: ``[G, K]``, the insertion head's prediction for each gap at each clock.
@@ -124,7 +126,20 @@ def number_law(missing: Tensor, clocks: Tensor, most: int, rounds: int = _ROUNDS
     first = -torch.cat([torch.ones_like(empty[:, :1]), empty, torch.zeros_like(empty[:, :1])], 1).diff(dim=1)  # [G, K]
     chances = z[:-1, None] ** torch.arange(most + 1, device=z.device)  # [K, most + 1]
     parts = -torch.cat([chances, torch.zeros_like(chances[:1])]).diff(dim=0)  # a gap of no token never gets its first
-    law = torch.full((len(missing), most + 1), 1 / (most + 1), dtype=z.dtype, device=z.device)
+    law = _first_guess(missing, clocks, most)
     for _ in range(rounds):
         law = law * ((first / (law @ parts.T).clamp(min=1e-300)) @ parts)
     return law
+
+
+def _first_guess(missing: Tensor, clocks: Tensor, most: int) -> Tensor:
+    """Return a law ``[G, most + 1]`` to begin with: a bell of mean g and variance dg / d log z at the first clock.
+
+    A number that is certain has variance 0, and the bell is at it. A little is everywhere, for what is no bell.
+    """
+    begin = (missing > 0).long().argmax(1, keepdim=True).clamp(max=len(clocks) - 2)  # earlier ones may not be known
+    mean, later = (missing.gather(1, begin + step) for step in (0, 1))
+    variance = (mean - later) / torch.log((1 - clocks[begin]) / (1 - clocks[begin + 1]))
+    numbers = torch.arange(most + 1, dtype=clocks.dtype, device=clocks.device)
+    bell = torch.exp(-((numbers - mean) ** 2) / (2 * variance.clamp(min=0.0) + _NARROW)) + _EVERYWHERE
+    return bell / bell.sum(1, keepdim=True)

@@ -45,7 +45,7 @@ def answer_likelihood(
     >>> from flexmdm import FiniteDistribution, generate
     >>> source = FiniteDistribution({(0, 1, 2): 0.4, (0, 2): 0.1, (1,): 0.5}, vocab_size=3)
     >>> prompt = Prompt.infill([[0], [2]])
-    >>> out = generate(source.denoiser(), 4, prompts=[prompt], seed=1)
+    >>> out = generate(source.denoiser(), 4, prompts=[prompt], seed=3)
     >>> out.sequences
     [[0, 1, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
     >>> nats = answer_likelihood(source.denoiser(), [prompt] * 4, out.sequences, out.given, num=2).nats

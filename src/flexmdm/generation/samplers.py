@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -14,6 +15,8 @@ from flexmdm.generation.decoding import Decoding
 from flexmdm.generation.policies import Policy, policy_named
 from flexmdm.interpolants import FlexMDMInterpolant
 from flexmdm.randomness import StepRandomness
+
+_ROUNDED = 1e-6  # of a step of the grid: a clock that is so close to a point has reached it
 
 
 class Sampler(Protocol):
@@ -62,20 +65,38 @@ class Grid:
         if not isinstance(self.steps, int) or self.steps < 1:
             raise ValueError(f"steps must be at least 1, and a whole number, got {self.steps!r}")
 
+    @cached_property
+    def _points(self) -> tuple[Tensor, Tensor]:
+        """Return alpha at the points of the grid, ``[steps + 1]``, and from where on a clock has reached each of them.
+
+        That is a little before it: a clock that came there is rounded, and must go on to the next one.
+        """
+        point = torch.arange(self.steps + 1, dtype=torch.float64)
+        value = self.interpolant.insertion.value
+        return value(point / self.steps), value((point - _ROUNDED).clamp(min=0) / self.steps)
+
+    def following(self, alpha: Tensor) -> Tensor:
+        """Return ``[B]``, the number of the next point of the grid for clocks ``alpha``; the last one is ``steps``."""
+        reached = self._points[1].to(alpha.device)
+        return torch.searchsorted(reached, alpha.double().contiguous(), right=True).clamp(max=self.steps)
+
+    def alpha(self, point: Tensor) -> Tensor:
+        """Return ``[B]``, alpha at these points."""
+        return self._points[0].to(point.device)[point]
+
     def leap(self, alpha: Tensor) -> Leap:
-        insertion, unmasking = self.interpolant.insertion, self.interpolant.unmasking
         alpha = alpha.double()  # a clock in single precision would miss the points of the grid
-        t = insertion.inverse(alpha)
-        point = torch.floor(t * self.steps + 1e-6) + 1
-        stays = insertion.value((point / self.steps).clamp(max=1.0)) <= alpha  # near alpha = 1 the inverse is coarse
-        following = ((point + stays.double()) / self.steps).clamp(max=1.0)
-        beta, next_alpha, next_beta = unmasking.value(t), insertion.value(following), unmasking.value(following)
+        following = self.following(alpha)
+        next_alpha = self.alpha(following)
+        unmasking = self.interpolant.unmasking
+        beta = unmasking.value(self.interpolant.insertion.inverse(alpha))
+        next_beta = unmasking.value(following.double() / self.steps)
         done = alpha >= 1
         return Leap(
             alpha=next_alpha,
             insertions=torch.where(done, 0.0, (next_alpha - alpha) / (1 - alpha)),
             reveals=torch.where(done, 1.0, (next_beta - beta) / (1 - beta)),
-            last=following >= 1,
+            last=following >= self.steps,
         )
 
 

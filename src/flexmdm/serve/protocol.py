@@ -19,12 +19,15 @@ class _Generation(BaseModel):
     top_p: float | None = Field(None, gt=0, le=1)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="The same seed gives the same answers.")
     steps: int | None = Field(None, ge=1, le=MOST_STEPS, description="Steps of the sampler.")
-    sampler: Literal["tau", "adaptive", "spaced", "likeliest", "low_confidence"] | None = None
+    quality: Literal["fast", "balanced", "exact"] | None = Field(None, description="8, 32 or 128 steps.")
+    sampler: Literal[
+        "tau", "adaptive", "spaced", "entropy_bounded", "dilated", "likeliest", "low_confidence"
+    ] | None = None  # fmt: skip
 
     @property
     def sampling(self) -> dict[str, Any]:
         """Return the options of `flexmdm.generate` that were given."""
-        options = {name: getattr(self, name) for name in ("temperature", "top_p", "steps", "sampler")}
+        options = {name: getattr(self, name) for name in ("temperature", "top_p", "quality", "steps", "sampler")}
         return {name: value for name, value in options.items() if value is not None}
 
 

@@ -32,7 +32,7 @@ from flexmdm.tasks.task import Task
 if TYPE_CHECKING:
     from flexmdm.backbones.model import FlexMDMModel
 
-OF_SAMPLERS = ("confidence", "window", "spacing", "block")  # options that only some samplers have
+OF_SAMPLERS = ("confidence", "window", "spacing", "block", "bound")  # options that only some samplers have
 _SAMPLE = 1024  # numbers of each tensor that go into its digest
 
 

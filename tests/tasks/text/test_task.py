@@ -112,7 +112,7 @@ def test_texts_with_regions_stay_whole(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="--long drop"):
         TextTask(("one",), regions=("x",))
     task = TextTask(
-        (chains(tmp_path / "chains.csv"),), regions=("x", "y"), long="drop", tokenizer="bpe", vocabulary=300
+        (chains(tmp_path / "chains.csv"),), regions=("x", "y"), long="drop", tokenizer="bpe", vocabulary=270
     )
     with pytest.raises(ValueError, match="--tokenizer characters"):
         task.settled()
