@@ -944,7 +944,8 @@ def test_things_of_the_wrong_kind_are_refused():
 
 
 def test_an_unknown_sampler_is_refused_with_the_known_ones():
-    refuses("unknown sampler 'magic'.*tau, adaptive, spaced, likeliest, low_confidence", sampler="magic")
+    known = "tau, adaptive, spaced, entropy_bounded, dilated, likeliest, low_confidence"
+    refuses(f"unknown sampler 'magic'.*{known}", sampler="magic")
 
 
 @pytest.mark.parametrize("sampler", ["adaptive", "spaced"])
