@@ -137,7 +137,8 @@ class Answerer:
         except Unanswerable as error:
             if len(texts) == 1:
                 return dict.fromkeys(texts, error)
-        return {number: error for one in texts.items() for number, error in self._refusals(dict([one])).items()}
+        items, half = list(texts.items()), len(texts) // 2
+        return self._refusals(dict(items[:half])) | self._refusals(dict(items[half:]))
 
 
 def _counted(file: Path) -> tuple[int, str]:
