@@ -319,3 +319,16 @@ def test_biases_of_a_checkpoint_stay_whatever_a_new_network_starts_with(tmp_path
     torch.nn.init.constant_(model.network.blocks[0].qkv.bias, 0.25)
     model.save_pretrained(tmp_path)
     assert (FlexMDMModel.from_pretrained(tmp_path).network.blocks[0].qkv.bias == 0.25).all()
+
+
+@pytest.mark.parametrize("regions", [[4.0, 9.0], {"whole": [0.0, 0.25, 0.75], "between": [0.5, 0.5]}])
+def test_a_head_that_counts_is_loaded_as_it_was_saved(tmp_path, regions):
+    """Models are made without memory for their weights when they are loaded, and the law of sizes has to be there."""
+    config = FlexMDMConfig(
+        vocab_size=7, hidden_size=32, num_layers=1, num_heads=2, condition_size=16, regions=regions, clock="logarithms"
+    )
+    model = FlexMDMModel(config).eval()
+    model.save_pretrained(tmp_path)
+    canvas, clock = Canvas(Ragged.from_lists([[7, 7], []]), mask_id=7), torch.tensor([0.5, 0.0])
+    expected, found = (one.denoiser()(canvas, clock) for one in (model, FlexMDMModel.from_pretrained(tmp_path)))
+    assert torch.equal(found.insertions.values, expected.insertions.values)

@@ -133,7 +133,7 @@ class SizeLaw:
     (n + k) q / (alpha + k / m). The data's own law gets a small share of the negative-binomial one with the same mean
     and variance, so that no size is impossible.
 
-    >>> law = SizeLaw.of_sizes(torch.tensor([0, 1, 0, 3]))  # once a single token, three times three
+    >>> law = SizeLaw.of_sizes([0, 1, 0, 3])  # once a single token, three times three
     >>> law.log_missing(torch.tensor([0, 1, 2]), torch.tensor([0.0, 0.5, 0.5])).exp()
     tensor([2.5000, 1.3845, 1.0002])
     """
@@ -149,13 +149,13 @@ class SizeLaw:
         return cls(mean, min(mean**2 / excess, _LARGEST_SHAPE), tuple(log_shares))
 
     @classmethod
-    def of_sizes(cls, shares: Tensor) -> SizeLaw:
+    def of_sizes(cls, shares: Sequence[float]) -> SizeLaw:
         """Return the law of data in which size L has the share ``shares[L]``, or as many regions."""
-        shares = shares.double() / shares.sum()
-        size = torch.arange(len(shares), dtype=torch.float64)
-        mean = float((shares * size).sum())
-        variance = float((shares * (size - mean) ** 2).sum())
-        return cls.of_moments(max(mean, 0.1), max(variance, 0.1), shares.log().tolist())
+        shares = [share / sum(shares) for share in shares]
+        mean = sum(share * size for size, share in enumerate(shares))
+        variance = sum(share * (size - mean) ** 2 for size, share in enumerate(shares))
+        logs = [math.log(share) if share else -math.inf for share in shares]
+        return cls.of_moments(max(mean, 0.1), max(variance, 0.1), logs)
 
     def log_missing(self, free: Tensor, alpha: Tensor) -> Tensor:
         """Return log E[missing | n, alpha] for ``free`` ``[R]`` and clocks ``[R]``."""
@@ -210,7 +210,7 @@ class CountHead(nn.Module):
     def __init__(self, features: int, inner: int, statistics: Statistics) -> None:
         super().__init__()
         if isinstance(statistics, Mapping):
-            laws = [SizeLaw.of_sizes(torch.tensor(statistics[name])) for name in (_WHOLE, _BETWEEN)]
+            laws = [SizeLaw.of_sizes(statistics[name]) for name in (_WHOLE, _BETWEEN)]
         else:
             mean, variance = statistics
             laws = [SizeLaw.of_moments(mean, variance)] * 2

@@ -96,7 +96,9 @@ class Sampling:
     steps: int | None = setting(
         None, help=f"Steps of the sampler. {STEP} [default: 64, or 32 to fill gaps of texts]", min=1
     )
-    temperature: float | None = setting(None, help="0 takes the most probable token. [default: 1; maze: 0]", min=0.0)
+    temperature: float | None = setting(
+        None, help="0 takes the most probable token. [default: 1; gaps of texts: 0.8; maze: 0]", min=0.0
+    )
     top_p: float | None = setting(None, help="Draw from the most probable tokens of this mass.", min=0.0, max=1.0)
     confidence: str | None = setting(
         None,

@@ -71,7 +71,8 @@ class TurnsSampler:
         complete = (alpha >= 1) | (canvas.num_open == 0)
         clock = torch.where(complete, 0.0, alpha)  # what is complete has none
         expected, size, owing = self._recalled(canvas, prediction)
-        due = torch.where(complete, canvas.num_masks, self._due(canvas, clock, rng))
+        going_on = canvas.memory_of_width(4)[:, 2] == 0  # the last step revealed
+        due = torch.where(complete, canvas.num_masks, self._due(canvas, clock, going_on, rng))
         chosen = self._chosen(canvas, prediction, due, self._most(size), rng)
         revealing = torch.bincount(canvas.tokens.rows[canvas.masks[chosen]], minlength=len(canvas)) > 0
         ahead = torch.where(complete | revealing, clock, self._next_clock(canvas, prediction, clock))
@@ -118,8 +119,11 @@ class TurnsSampler:
         point = torch.where(leap.last, 1.0, leap.alpha)  # a schedule may end an ulp short of 1
         return torch.minimum(torch.where(unsure, between, point), torch.maximum(crowded, soonest))
 
-    def _due(self, canvas: Canvas, alpha: Tensor, rng: StepRandomness) -> Tensor:
-        """Return ``[B]``, the number of masks to reveal now to be on schedule; none before the lag is used up."""
+    def _due(self, canvas: Canvas, alpha: Tensor, going_on: Tensor, rng: StepRandomness) -> Tensor:
+        """Return ``[B]``, the number of masks to reveal now to be on schedule.
+
+        None before the lag is used up; once it is, reveals are ``going_on`` ``[B]`` until there are none.
+        """
         interpolant = self.grid.interpolant
         t = interpolant.insertion.inverse(alpha)
         before = (t - self.lag / self.grid.steps).clamp(min=0.0)
@@ -133,7 +137,7 @@ class TurnsSampler:
         everyone = torch.arange(len(canvas), device=canvas.device)
         excess = (masks - tokens * on_schedule).clamp(min=0.0)
         due = torch.floor(excess + rng.uniform("due", everyone)).long()  # rounded at random: right on average
-        return torch.where(masks > tokens * behind + 1e-9, due, 0)
+        return torch.where(going_on | (masks > tokens * behind + 1e-9), due, 0)
 
 
 def owed(surprise: Tensor, share: Tensor) -> Tensor:
