@@ -66,9 +66,9 @@ _PAPER: dict[str, dict[str, Any]] = {
     "adaptive": {"confidence": "top_prob", "window": (5.0, 64)},
     "low_confidence": {"block": 32},
 }
-# Writing: sequences as they come. Filling: gaps of a text are short, and one wants good answers, so the best of several
-# draws in fewer steps, a little cooler: at 0.8 a model of sentences writes fewer odd words. Planning: one wants the best
-# path, and LLaDA's low-confidence remasking plans better than `adaptive` at every K on 21 x 21
+# Writing: sequences as they come. Filling: gaps of a text are short, and one wants good answers, so the best of
+# several draws in fewer steps, a little cooler: at 0.8 a model of sentences writes fewer odd words. Planning: one wants
+# the best path, and LLaDA's low-confidence remasking plans better than `adaptive` at every K on 21 x 21
 # (benchmarks/results/maze21.md). The two benchmarks: the paper's samplers, with their settings.
 DEFAULTS = {
     "writing": Defaults(),
