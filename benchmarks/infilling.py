@@ -131,7 +131,7 @@ def sentences(pipelines: dict[str, TextPipeline], num: int, lm: ReferenceLM | No
     seen = seen_in(train, first.task.text.encode([one.text for one in cut]))
     rows = [counting(counted(first, filler), len(train))]
     for name, pipeline in pipelines.items():
-        writers: dict[str, Writer] = {"": pipeline.fill}
+        writers: dict[str, Writer] = {"": gaps.writer(name, pipeline)}
         if not pipeline.task.layout.inserts:
             writers = {
                 ", told the lengths": with_masks(pipeline, told(pipeline, cut), same=True),
@@ -187,7 +187,7 @@ def programs(pipelines: dict[str, CodePipeline], num: int) -> Experiment:
     seen = seen_in(functions, [[*before, *middle, *after] for before, middle, after in tokens])
     rows = [counting(spans_by_counting(filler, task, spans), len(functions))]
     for name, pipeline in pipelines.items():
-        entrant = entrant_of(name, pipeline, pipeline.fill)
+        entrant = entrant_of(name, pipeline, spans.writer(name, pipeline))
         for label, options in SAMPLERS[f"code, {pipeline.task.model}"].items():
             rows.append(Row(name, f"{name}, {label}", entrant, options))
     about = SPANS_OF_CODE.format(num=num, most=MOST, seen=seen)

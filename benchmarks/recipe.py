@@ -101,7 +101,7 @@ def measure(config: RunConfig) -> dict[str, Any]:
         x1, template, _, characters = task.validation.to_find(task.validation.some(TEXTS))
     found = likelihood(model.denoiser(), x1, num_times=TIMES, seed=1, template=template)
     return {
-        "seconds": round(seconds),
+        "seconds": round(max(seconds, 0.1), 1),
         "weights": model.count_parameters()["total"],
         "bits": [round(value, 2) for value in (found.nats / math.log(2)).tolist()],
         "characters": characters.tolist(),

@@ -44,7 +44,7 @@ def test_a_job_without_bad_lines_ends_well(run, command, tmp_path):
     ("arguments", "message"),
     [
         (["infill", "RUN", "a___", "--out", "OUT"], "--out is for the lines of a --file"),
-        (["infill", "RUN", "--file", "FILE", "--out", "OUT", "--watch"], "leave out --watch and --json"),
+        (["infill", "RUN", "--file", "FILE", "--out", "OUT", "--watch"], "leave out --watch"),
         (["infill", "RUN", "--file", "FILE", "--out", "OUT.txt"], "their file is called .jsonl"),
         (["infill", "RUN", "--file", "FILE", "--out", "OUT", "--engine", "spark"], "choose from local, ray"),
         (["sample", "RUN", "--out", "/proc/nope/x.jsonl"], "cannot be written"),

@@ -156,7 +156,7 @@ class FlexMDMModel(PreTrainedModel):
         else is refused: models of other kinds, and folders with weights too few, too many or of another shape.
         """
         source, with_info = pretrained_model_name_or_path, options.pop("output_loading_info", False)
-        stored = stored_config(source, **options)
+        stored = options.pop("stored", None) or stored_config(source, **options)  # whoever has read it passes it on
         kind = str(stored.get("model_type"))
         if kind in _READERS:
             return resolve_name(f"flexmdm.backbones.{_READERS[kind]}")(source, *arguments, **options)

@@ -72,7 +72,8 @@ def stored_model(folder: Path, device: str = "cpu") -> FlexMDMModel:
     """Load the model in a folder, of whichever class its configuration says; frozen weights go straight to a GPU."""
     config = json.loads((folder / CONFIG_FILE).read_text())
     if config.get("model_type") == FlexMDMConfig.model_type:
-        return FlexMDMModel.from_pretrained(folder, config=FlexMDMConfig.from_dict(config), dtype=torch.float32)
+        ours = FlexMDMConfig.from_dict(config)
+        return FlexMDMModel.from_pretrained(folder, stored=config, config=ours, dtype=torch.float32)
     return FlexMDMModel.from_pretrained(folder, device_map=None if device == "cpu" else {"": device})
 
 
