@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -125,7 +126,8 @@ def fuzz(port: int, examples: int) -> dict[str, Any]:
         "not_a_server_error", "--max-examples", str(examples), "--seed", "0", "--continue-on-failure", "--no-shrink",
         "--phases", "examples,coverage,fuzzing", "--suppress-health-check", "all", "--warnings", "off",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
+    with tempfile.TemporaryDirectory() as folder:  # where it leaves what it found
+        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, cwd=folder)
     after = _statuses(port)
     if after == before:
         raise SystemExit(f"schemathesis asked nothing: {(done.stdout + done.stderr)[-2000:]}")
