@@ -2,8 +2,8 @@
 
 A server runs in a process of its own, on this machine alone. First requests are sent one after the other, then by as
 many clients at once, each with its own seed; both must give the same answers. Then the clients go on for a minute:
-every request is answered, or refused because too much waits (429). Last, schemathesis (to be installed by hand) makes requests from the API's own
-description, right and wrong ones; no answer may be an error of the server (5xx).
+every request is answered, or refused because too much waits (429). Last, schemathesis (to be installed by hand) makes
+requests from the API's own description, right and wrong ones; no answer may be an error of the server (5xx).
 """
 
 from __future__ import annotations
