@@ -1,4 +1,4 @@
-"""Where do samplers fail? Sources in which distance does not mean independence, and lengths that are hard to hit.
+"""Show where samplers fail: sources in which distance does not mean independence, and lengths that are hard to hit.
 
 All have an exact denoiser, so every error is the sampler's: palindromes, balanced brackets, copies at a distance (also
 with the length given, as an MDM has it), parity, one letter repeated, words of two lengths, one fixed length, a few or

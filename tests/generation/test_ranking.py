@@ -73,8 +73,8 @@ def test_one_trajectory_gives_the_probability_of_a_sequence():
 
 
 def test_the_mean_over_trajectories_is_the_integral_of_the_likelihood():
-    """Of a denoiser that is wrong: 3,000 trajectories for each of 8 words, four standard errors, and 0.005 for the
-    quadratures."""
+    """Compare both for a wrong denoiser: 3,000 trajectories for each of 8 words, four standard errors, and 0.005 for
+    the quadratures."""
     x1 = Ragged.from_lists(list(WORDS))
     each = trajectory_nats(Wrong(SOURCE.denoiser()), x1, num=3000, nodes=4)
     error = each.std(1) / math.sqrt(each.shape[1])

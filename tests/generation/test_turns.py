@@ -18,7 +18,7 @@ RULES = ["spaced", "entropy_bounded", "dilated"]
 
 
 def wrong(source, out):
-    """Which share of the samples the source cannot produce."""
+    """Return the share of the samples that the source cannot produce."""
     words = set(source.words)
     return sum(tuple(s) not in words or not p for s, p in zip(out.sequences, out.possible, strict=True)) / len(
         out.sequences
@@ -26,7 +26,7 @@ def wrong(source, out):
 
 
 def together(trace):
-    """How many masks each step revealed that revealed any."""
+    """Return how many masks each step revealed, of the steps that revealed any."""
     steps = [event.step for event in trace if event.kind == "reveal"]
     return [steps.count(step) for step in sorted(set(steps))]
 

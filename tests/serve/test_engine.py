@@ -72,6 +72,20 @@ def test_a_request_that_is_cancelled_leaves_and_the_others_do_not_notice(pipelin
     assert engine.unfinished == 0
 
 
+def test_who_comes_after_a_cancelled_request_that_still_waited_is_answered(pipeline):
+    engine = Engine(pipeline, Room(samples=2), most_waiting=200)
+    prompts = prompts_of(pipeline, "_")
+    first, gone, waits = (engine.submit(prompts, num, seed, steps=16) for seed, num in enumerate((6, 20, 4)))
+    while engine.steps == 0:
+        time.sleep(0.001)
+    engine.cancel(gone)
+    later = engine.submit(prompts, 5, 7, steps=16)
+    for job, num, seed in ((first, 6, 0), (waits, 4, 2), (later, 5, 7)):
+        assert [one.sequence for one in job.result.result(30)] == alone(pipeline, prompts, num, seed, steps=16)
+    engine.close(30)
+    assert gone.result.cancelled() and engine.unfinished == 0
+
+
 def test_too_much_at_a_time_is_refused_and_what_was_accepted_is_finished(pipeline):
     engine = Engine(pipeline, Room(samples=4), most_waiting=30)
     prompts = prompts_of(pipeline, "_")

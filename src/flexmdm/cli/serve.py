@@ -25,7 +25,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen at; beyond this machine only with --token-file.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 for any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen at.")] = 8000,
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that requests have to bring.", dir_okay=False)
     ] = None,
@@ -42,14 +42,11 @@ def serve(
         raise ValueError(
             f"--host {host} can be reached from other machines: give a --token-file, whose token requests have to bring"
         )
-    try:
-        import uvicorn
+    import uvicorn
 
-        from flexmdm.serve.api import make_app
-        from flexmdm.serve.engine import Engine
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"serving needs {error.name}: pip install 'flexmdm[serve]'") from error
     from flexmdm.generation.loop import Room
+    from flexmdm.serve.api import make_app
+    from flexmdm.serve.engine import Engine
     from flexmdm.tasks.text.pipeline import TextPipeline
 
     task, model = shared.load(run, pretrained, device, None)

@@ -19,7 +19,7 @@ _REFUSED = b'{"error": '  # how the answer to a refused line begins, and no othe
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended: its lines, those that were refused, and where the answers are."""
+    """Say how a job ended: its lines, those that were refused, and where the answers are."""
 
     lines: int
     refused: int

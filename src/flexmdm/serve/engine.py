@@ -71,6 +71,7 @@ class Shared(Loop):
         self._longest = layout.most_entries if layout.inserts else None
         self._jobs: deque[tuple[int, Job]] = deque()  # with the number of its first sample, in that order
         self._arrived: deque[Batch] = deque()
+        self._started = False
         self._seeds = self._numbers = torch.zeros(0, dtype=torch.int64)
 
     def add(self, job: Job) -> None:
@@ -96,15 +97,13 @@ class Shared(Loop):
         def others(batch: Batch) -> Batch:
             return batch[(batch.numbers < first) | (batch.numbers >= first + len(job))]
 
-        self._arrived = deque(filter(len, map(others, self._arrived)))
+        kept = [*filter(len, map(others, self._arrived))]
+        self._arrived.clear()  # the loop takes from this very queue
+        self._arrived.extend(kept)
         self.waiting = [*filter(len, map(others, self.waiting))]
-        if self.started:
+        if self._started:
             self.batch = others(self.batch)
         self._jobs = deque((begin, other) for begin, other in self._jobs if other is not job)
-
-    @property
-    def started(self) -> bool:
-        return hasattr(self, "batch")
 
     @property
     def idle(self) -> bool:
@@ -116,15 +115,12 @@ class Shared(Loop):
 
     def go_on(self) -> list[tuple[Job, int]]:
         """Take one step, or take in what waits; return the job of what is finished, and its number there."""
-        if self.started and len(self.batch):
+        if self._started and len(self.batch):
             done = self.advance()
         else:
             none = self._arrived[0].canvas[:0] if self._arrived else self.batch.canvas
-            done = self.start(self._arrivals(), 0, none)
+            done, self._started = self.start(_Taken(self._arrived), 0, none), True
         return [self._owned(sample) for sample in done]
-
-    def _arrivals(self) -> Iterator[Batch]:
-        return _Taken(self._arrived)
 
     def _owned(self, sample: Sample) -> tuple[Job, int]:
         first, job = next((first, job) for first, job in reversed(self._jobs) if first <= sample.number)

@@ -1,4 +1,4 @@
-"""What clients send and get: completions as clients of OpenAI know them, and gaps with ranked fillings."""
+"""Describe what clients send and get: completions as those of OpenAI know them, and gaps with ranked fillings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_TEXTS, MOST_ANSWERS, MOST_DRAWS, MOST_STEPS, LONGEST_TEXT = 64, 64, 256, 10
 
 
 class _Generation(BaseModel):
-    """What all requests may say of how the model generates; what is not said is as on the command line."""
+    """Say how the model generates, in every request; what is not said is as on the command line."""
 
     model_config = ConfigDict(protected_namespaces=())
 
@@ -110,7 +110,7 @@ class Infilling(BaseModel):
 
 
 class Problem(BaseModel):
-    """What was wrong, as clients of OpenAI read it."""
+    """Say what was wrong, as clients of OpenAI read it."""
 
     message: str
     type: str
