@@ -75,6 +75,7 @@ def test_a_client_of_openai_streams(server):
         ("/v1/infill", {"text": "a___", "min": 3, "max": 2}, 400, ""),
         ("/v1/infill", {"num": 3}, 422, "text: Field required"),
         ("/v1/infill", b"{", 422, "JSON"),
+        ("/v1/infill", b'{"text": "a\\ud800___"}', 400, "half of a surrogate pair"),
         ("/v1/infill", {"text": "a___", "top_p": 0}, 422, "top_p"),
     ],
 )

@@ -325,7 +325,7 @@ def _check_texts(texts: Sequence[str]) -> None:
         raise Refusal(400, f"a request has 1 to {MOST_TEXTS} texts, this one {len(texts)}")
     if sum(map(len, texts)) > LONGEST_TEXT:
         raise Refusal(400, f"the texts of a request have at most {LONGEST_TEXT:,} characters")
-    if any(not text.isprintable() and any("\ud800" <= c <= "\udfff" for c in text) for text in texts):
+    if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
         raise Refusal(400, "a text has half of a surrogate pair, which is no character")
 
 
