@@ -147,6 +147,17 @@ def test_a_token_is_asked_for_and_when_too_much_waits_requests_are_sent_away(sta
     assert all(headers["retry-after"] == "1" for status, headers, _ in found if status == 429)
 
 
+def test_a_port_that_is_taken_is_said_before_anything_is_loaded(folder):
+    from flexmdm.cli.serve import serve
+
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(OSError, match="take another --port"):
+        serve(run=str(folder / "nowhere"), port=other.getsockname()[1])
+
+
+def test_no_page_loads_anything_from_elsewhere(server):
+    assert {call(server, "GET", path)[0] for path in ("/docs", "/redoc")} == {404}
+
+
 def test_nobody_listens_beyond_this_machine_without_a_token(folder, tmp_path):
     from flexmdm.cli.serve import serve
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -42,6 +43,7 @@ def serve(
         raise ValueError(
             f"--host {host} can be reached from other machines: give a --token-file, whose token requests have to bring"
         )
+    listener = _listener(host, port)
     import uvicorn
 
     from flexmdm.generation.loop import Room
@@ -55,9 +57,20 @@ def serve(
         raise ValueError(f"{run or pretrained} was trained on the task {task.name}; runs on text are served")
     name = pretrained or Path(run or "").name
     engine = Engine(pipeline, Room(256, tokens_in_flight), most_waiting)
-    typer.echo(f"{name} answers at http://{host}:{port} (its API: http://{host}:{port}/docs); Ctrl-C ends it")
     app = make_app(name, pipeline, engine, token, timeout)
-    uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=int(timeout) + 5)
+    typer.echo(f"{name} answers at http://{host}:{port} (its API: http://{host}:{port}/openapi.json); Ctrl-C ends it")
+    settings = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=int(timeout) + 5)
+    uvicorn.Server(settings).run(sockets=[listener])
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Return the socket to listen at; taken first, so that nothing is loaded for a port that somebody else has."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise OSError(
+            f"nothing can listen at {host}:{port} ({error.strerror}): take another --port, or end what listens there"
+        ) from error
 
 
 def _token(file: Path | None) -> str | None:

@@ -196,7 +196,9 @@ def make_app(
         yield
         await asyncio.to_thread(service.engine.close)
 
-    app = FastAPI(title="flexmdm", summary=f"Completions and infilling by {name}.", lifespan=lifespan)
+    # Without the pages of FastAPI, whose scripts come from elsewhere.
+    about: dict[str, Any] = {"title": "flexmdm", "summary": f"Completions and infilling by {name}."}
+    app = FastAPI(**about, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
 
     app.add_middleware(_Guard, counts=service.responses)
