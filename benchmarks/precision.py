@@ -1,8 +1,8 @@
 """How fast a training step is in float32 and in bfloat16, compiled or not, by the width of the network.
 
-A step is all of it: states, alignment, forward and backward, Muon. On CPUs with AMX products of bfloat16 matrices are
-about ten times as fast as those of float32; without it bfloat16 is slower. Everything is measured in turns within one
-run, and medians are compared.
+A step is all of it: states, alignment, forward and backward, Muon. Half precision gains where the CPU has instructions
+for products of bfloat16 matrices: AMX or AVX512-BF16. Everything is measured in turns within one run, and medians are
+compared.
 """
 
 from __future__ import annotations
